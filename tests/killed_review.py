@@ -1,13 +1,13 @@
 """Reviewers whose server is killed again and again while they decide."""
 
-import json
 import threading
 import time
 import uuid
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPException
 
 from review_pages import ReviewServer
+from served_review import Client
 
 ACTIONS = ("confirm", "reject", "skip")
 
@@ -46,33 +46,13 @@ class Clicker(threading.Thread):
     def _send(self, path: str, body: dict[str, object]) -> None:
         while True:
             try:
-                self._post(path, json.dumps(body))
+                Client(self.server.port, self.reviewer, self.server.token).post(
+                    path, body
+                )
                 return
             except (OSError, HTTPException):  # no answer: the server is gone
                 self.repeated += 1
                 time.sleep(0.02)
-
-    def _post(self, path: str, content: str) -> dict[str, object]:
-        host = f"127.0.0.1:{self.server.port}"
-        port = self.server.port
-        cookies = (
-            f"callshot_review_{port}={self.server.token}; "
-            f"callshot_reviewer_{port}={self.reviewer.encode().hex()}"
-        )
-        headers = {
-            "Cookie": cookies,
-            "Origin": f"http://{host}",
-            "Content-Type": "application/json",
-        }
-        connection = HTTPConnection("127.0.0.1", port, timeout=20)
-        try:
-            connection.request("POST", path, content, headers)
-            answer = connection.getresponse()
-            text = answer.read()
-            assert answer.status == 200, text
-            return json.loads(text)
-        finally:
-            connection.close()
 
 
 class Labeller(Clicker):

@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urlencode
 
+import polars as pl
 import uvicorn
 
 from callshot.detection.learn import learn
@@ -55,20 +57,21 @@ def make_scan(folder: Path) -> Path:
 
 @dataclass
 class Client:
-    """Somebody who asks the server."""
+    """A person who asks the server."""
 
     port: int
     reviewer: str | None = None
+    token: str = TOKEN
 
     @property
     def address(self):
         """The address that opens the page."""
-        return f"http://{LOOPBACK}:{self.port}/?token={TOKEN}"
+        return f"http://{LOOPBACK}:{self.port}/?token={self.token}"
 
     def ask(self, method, path, body=None, headers=None):
         """Return the status, the headers and the content of an answer."""
         host = f"{LOOPBACK}:{self.port}"
-        cookies = [f"callshot_review_{self.port}={TOKEN}"]
+        cookies = [f"callshot_review_{self.port}={self.token}"]
         if self.reviewer is not None:
             name = self.reviewer.encode().hex()
             cookies.append(f"callshot_reviewer_{self.port}={name}")
@@ -93,7 +96,9 @@ class Client:
         return json.loads(content)
 
     def post(self, path, body, status=200):
-        """Send JSON; return the answer."""
+        """Send JSON with a new uuid; return the answer."""
+        if isinstance(body, dict):
+            body = {"uuid": str(uuid.uuid4()), **body}
         code, _, content = self.ask("POST", path, body)
         assert code == status, content
         return json.loads(content)
@@ -102,6 +107,38 @@ class Client:
         """Send one decision."""
         decision = {"uuid": str(uuid.uuid4()), "item": item, "action": action, **more}
         return self.post("/api/decisions", {"decisions": [decision]}, status)
+
+    def undo(self, count=1, action="undo"):
+        """Take back what was done last, or bring it back."""
+        return self.post(f"/api/{action}", {"count": count})
+
+    def settle(self, item, label, status=200):
+        """Settle a conflict."""
+        return self.post("/api/settle", {"item": item, "label": label}, status)
+
+    def items(self, *ids):
+        """Return what is known of items."""
+        return self.get(f"/api/items?ids={','.join(map(str, ids))}")["items"]
+
+    def queue(self, **query):
+        """Return the numbers of items, by time if nothing else is asked for."""
+        return self.get(f"/api/queue?{urlencode(query)}")["ids"]
+
+    def export(self, query="csv"):
+        """Return the content of an export."""
+        return self.ask("GET", f"/api/export/{query}")[2]
+
+    def table(self, query="csv"):
+        """Return an export as a data frame."""
+        return pl.read_csv(self.export(query))
+
+    def as_person(self, reviewer):
+        """Return another person at the same server."""
+        return Client(self.port, reviewer)
+
+    def send(self, action, box, status=200, **more):
+        """Send a change of a box."""
+        return self.post("/api/boxes", {"action": action, "box": box, **more}, status)
 
 
 @contextmanager
@@ -123,17 +160,6 @@ def serve_labels(path: Path, out: Path | None = None, searching=None):
         serve_session(session) as client,
     ):
         yield client, session
-
-
-def send(client, action, box, status=200, **more):
-    """Send a change of a box."""
-    body = {"uuid": str(uuid.uuid4()), "action": action, "box": box, **more}
-    return client.post("/api/boxes", body, status)
-
-
-def undo(client, action="undo"):
-    """Take back the last change."""
-    return client.post(f"/api/{action}", {"uuid": str(uuid.uuid4())})
 
 
 @contextmanager

@@ -1,10 +1,11 @@
+from itertools import count
+
 import numpy as np
 import pytest
 from scipy.stats import binomtest
 from sklearn.metrics import cohen_kappa_score
 
 from callshot.detection.events import events_frame
-from callshot.fewshot import label_budget
 from callshot.review.decisions import Decisions
 from callshot.review.estimates import (
     cohen_kappa,
@@ -18,8 +19,10 @@ from callshot.review.estimates import (
 from callshot.review.journal import Entry
 from callshot.review.sources import SCORE_BINS, draw_sample, make_items
 
+NUMBERS = count(1)
 
-def make(count, labels=("hoot", "bark"), seed=0):
+
+def make(size, labels=("hoot", "bark"), seed=0):
     rng = np.random.default_rng(seed)
     rows = [
         {
@@ -29,13 +32,13 @@ def make(count, labels=("hoot", "bark"), seed=0):
             "label": labels[n % len(labels)],
             "score": float(rng.normal()),
         }
-        for n in range(count)
+        for n in range(size)
     ]
     return make_items(events_frame(rows))
 
 
 def decide(decisions, item, action, reviewer="ada", **body):
-    seq = decisions.seq + 1
+    seq = next(NUMBERS)
     body |= {"item": item}
     decisions.apply(Entry(seq, str(seq), str(seq), reviewer, "now", action, body))
 
@@ -136,21 +139,3 @@ def test_the_curve_rises_with_labels_that_differ_and_says_what_is_missing():
     assert "2 labels" in find_obstacle({"hoot": [0, 1, 2, 3]}, recording)
     apart = {"hoot": [0, 1, 2, 3], "bark": [6, 12, 18, 24]}
     assert "hoot in 2 recordings" in find_obstacle(apart, recording)
-
-
-def test_the_curve_names_the_label_that_the_budget_recommends(monkeypatch):
-    rng = np.random.default_rng(0)
-    recording = np.arange(60) // 6
-    vectors = rng.normal(size=(60, 8)).astype(np.float32)
-    confirmed = {"hoot": [*range(30)], "bark": [*range(30, 60)]}
-    for label in ("hoot", None):
-        budgets = []
-
-        def recommend(budget, label=label, budgets=budgets):
-            budgets.append(budget)
-            return budget.filter(label=label).rows(named=True)[0] if label else None
-
-        monkeypatch.setattr(label_budget, "recommended_class", recommend)
-        curve = compute_curve(confirmed, recording, vectors)
-        assert curve["recommended"] == label
-        assert set(budgets[0]["label"]) == {"hoot", "bark"}

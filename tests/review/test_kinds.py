@@ -1,6 +1,6 @@
 """Kinds of sounds over HTTP: recordings in order, sounds on a map, cards that become boxes."""
 
-import time
+import shutil
 import uuid
 
 import numpy as np
@@ -8,26 +8,19 @@ import pytest
 import soundfile
 
 from callshot.review import kinds
-from callshot.review.similar import SearchOptions
-from field_recordings import write_site
-from served_review import send, serve_labels, undo
+from field_recordings import index_site
+from served_review import serve_labels
 
-SEARCH = SearchOptions("mfcc", window_s=0.5)
 NAMES = ["a.wav", "b.wav", "c.wav"]
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    """Return a client of recordings whose index is ready, and the session."""
-    folder = write_site(tmp_path_factory.mktemp("kinds") / "recordings", calls=4)
-    for path in folder.glob("*.txt"):
-        path.unlink()
-    with serve_labels(folder, searching=SEARCH) as (client, session):
-        while (
-            len(session.search.windows.finished if session.search.windows else ()) < 3
-        ):
-            assert client.get("/api/tasks")["index"]["state"] != "failed"
-            time.sleep(0.1)
+def served(site, ready_index, tmp_path_factory):
+    """A client of recordings whose index is ready, and the session."""
+    out = tmp_path_factory.mktemp("kinds")
+    shutil.copytree(site[0].parent / "index", out / "index")
+    with serve_labels(site[0], out, ready_index) as (client, session):
+        session.search._thread.join()
         yield client, session
 
 
@@ -58,68 +51,45 @@ def test_what_is_named_or_heard_is_on_the_map_and_not_in_the_list(served):
     assert len({*first["order"]}) == len(first["order"]) > 12
     named, heard, empty = first["order"][:3]
     for one, label in ((named, "hoot"), (empty, None)):
-        send(client, "add", make_box(sounds[one], label), tight=label is not None)
-    place = {name: sounds[heard][name] for name in ("recording", "start_s", "end_s")}
-    client.post("/api/listened", {"uuid": str(uuid.uuid4()), **place})
+        client.send("add", make_box(sounds[one], label), tight=label is not None)
+    client.post("/api/listened", sounds[heard])
     again = client.get("/api/kinds")
     assert again["sounds"][named]["label"] == "hoot"
     assert again["sounds"][heard]["heard"]
     assert again["sounds"][empty]["heard"]
     assert {named, heard, empty}.isdisjoint(again["order"])
     assert not first["sounds"][heard]["heard"]
-    undo(client)
-    undo(client)
+    client.undo()
+    client.undo()
     assert client.get("/api/kinds")["sounds"][named]["label"] is None
 
 
 def test_a_named_sound_has_the_frequencies_of_its_name(served):
     client, session = served
     sounds = client.get("/api/kinds")["sounds"]
-    (box,) = send(client, "add", make_box(sounds[2], "growl"), tight=True)["boxes"]
+    (box,) = client.send("add", make_box(sounds[2], "growl"), tight=True)["boxes"]
     top_hz = session.recordings[box["recording"]].rate_hz / 2
     assert (box["low_freq_hz"], box["high_freq_hz"]) == (0.0, top_hz)
     known = make_box(sounds[9], "bark") | {"low_freq_hz": 300.0, "high_freq_hz": 1500.0}
-    send(client, "add", known)
-    (box,) = send(client, "add", make_box(sounds[30], "bark"), tight=True)["boxes"]
+    client.send("add", known)
+    (box,) = client.send("add", make_box(sounds[30], "bark"), tight=True)["boxes"]
     assert (box["low_freq_hz"], box["high_freq_hz"]) == (300.0, 1500.0)
     assert sounds[30]["start_s"] <= box["start_s"] < box["end_s"] <= sounds[30]["end_s"]
-    send(client, "add", make_box(sounds[40], "bark"), 400)  # not asked to guess
-    send(client, "add", make_box(sounds[40], "x" * 500), 400, tight=True)
+    client.send("add", make_box(sounds[40], "bark"), 400)  # not asked to guess
+    client.send("add", make_box(sounds[40], "x" * 500), 400, tight=True)
     absent = make_box(sounds[40], "bark") | {"recording": "../absent.wav"}
-    send(client, "add", absent, 404, tight=True)
+    client.send("add", absent, 404, tight=True)
     for _ in range(3):
-        undo(client)
+        client.undo()
 
 
-def test_names_are_sent_as_text_and_only_read(served):
-    client, _ = served
-    sound = client.get("/api/kinds")["sounds"][5]
-    name = "<script>alert(1)</script> بومة"
-    send(client, "add", make_box(sound, name), tight=True)
-    labels = [one["label"] for one in client.get("/api/kinds")["sounds"]]
-    assert name in labels
-    undo(client)
-    for path in ("/api/kinds", "/api/order", "/pointmap.js"):
-        status, headers, _ = client.ask("GET", path)
-        assert status == 200
-        assert headers["x-content-type-options"] == "nosniff"
-        assert client.ask("POST", path, {})[0] == 405
-
-
-def test_without_an_index_the_order_is_empty_and_kinds_say_why(tmp_path):
-    folder = write_site(tmp_path / "recordings", calls=2)
-    with serve_labels(folder) as (client, _):
-        assert client.get("/api/order") == {"recordings": []}
-        assert "not searched" in client.get("/api/kinds", 409)["error"]
-
-
-def test_silent_recordings_have_no_kinds_of_sounds(tmp_path, monkeypatch):
-    soundfile.write(tmp_path / "a.wav", np.zeros(8000), 8000)
-    with serve_labels(tmp_path, searching=SEARCH) as (client, session):
-        while not session.search.windows:
-            time.sleep(0.1)
-        while client.get("/api/tasks")["index"]["state"] == "running":
-            time.sleep(0.1)
+def test_silent_recordings_have_no_kinds_of_sounds(tmp_path, ready_index, monkeypatch):
+    folder = tmp_path / "recordings"
+    folder.mkdir()
+    soundfile.write(folder / "a.wav", np.zeros(8000), 8000)
+    index_site(folder)
+    with serve_labels(folder, tmp_path, ready_index) as (client, session):
+        session.search._thread.join()
         assert client.get("/api/kinds", 409) == {"error": kinds.SILENT}
         # They are not measured again while there is nothing new.
         monkeypatch.setattr("callshot.detection.ready_windows.sample_windows", None)

@@ -1,7 +1,5 @@
 import io
-import json
 import zipfile
-from uuid import uuid4
 
 import numpy as np
 import polars as pl
@@ -47,32 +45,23 @@ def test_the_journal_alone_gives_the_calls(reviewed):
     assert len(read_review(out, reviewer="bob").events) == 0
 
 
-@pytest.mark.parametrize("format", ["raven", "audacity"])
-def test_the_files_of_an_export_are_read_back(reviewed, tmp_path, format):
+def test_the_files_of_an_export_are_read_back_and_say_who_and_when(reviewed, tmp_path):
     out, client, _ = reviewed
-    status, headers, content = client.ask("GET", f"/api/export/{format}")
-    assert status == 200
-    assert (
-        headers["content-disposition"] == f'attachment; filename="review-{format}.zip"'
-    )
-    archive = zipfile.ZipFile(io.BytesIO(content))
-    labels = []
-    for name in archive.namelist():
-        path = tmp_path / name
-        path.write_bytes(archive.read(name))
-        labels += [one.label for one in read_annotations(path).annotations]
-    assert sorted(labels) == sorted(read_review(out).events["label"])
-
-
-def test_tables_of_an_export_say_who_and_when(reviewed):
-    out, client, _ = reviewed
+    for format in ("raven", "audacity"):
+        status, headers, content = client.ask("GET", f"/api/export/{format}")
+        name = f'attachment; filename="review-{format}.zip"'
+        assert (status, headers["content-disposition"]) == (200, name)
+        archive = zipfile.ZipFile(io.BytesIO(content))
+        archive.extractall(tmp_path / format)
+        labels = []
+        for path in (tmp_path / format).rglob("*.txt"):
+            labels += [one.label for one in read_annotations(path).annotations]
+        assert sorted(labels) == sorted(read_review(out).events["label"])
     events = read_review(out, rejected=True).events
-    _, _, content = client.ask("GET", "/api/export/parquet?rejected=1")
+    content = client.export("parquet?rejected=1")
     assert pl.read_parquet(io.BytesIO(content)).equals(events)
-    _, _, content = client.ask("GET", "/api/export/csv")
-    header = content.decode().splitlines()[0]
-    assert header.endswith("confirmed,reviewer,reviewed_at,added")
-    assert client.ask("GET", "/api/export/exe")[0] == 404
+    assert client.table().columns[-3:] == ["reviewer", "reviewed_at", "added"]
+    client.get("/api/export/exe", 404)
 
 
 def run(*arguments):
@@ -131,81 +120,66 @@ def test_commands_that_contradict_a_review_are_refused(reviewed):
             run(*words)
 
 
-@pytest.mark.parametrize("kind", ["folder", "table"])
-def test_the_decisions_of_a_review_give_the_call_density(
-    reviewed, scan, tmp_path, kind
-):
-    review, client, session = reviewed
-    if kind == "table":
-        _, _, content = client.ask("GET", "/api/export/csv?rejected=1")
-        review = tmp_path / "review.csv"
-        review.write_bytes(content)
-    out = tmp_path / "scores"
-    run("score", scan / "events.parquet", "--reviewed", review, "--out", out)
-    density = pl.read_csv(out / "call_density.csv").filter(pl.col("bin").is_null())
-    totals = {row["label"]: row for row in density.iter_rows(named=True)}
-    growl = totals.pop("<script>growl")
-    assert (growl["relabelled"], growl["reviewed"], growl["calls"]) == (1, 0, 1.0)
-    assert sum(row["reviewed"] for row in totals.values()) == 5
-    assert sum(row["confirmed"] for row in totals.values()) == 3
-    assert set(totals) == set(session.items["label"][:5])
+def test_the_decisions_of_a_review_give_the_call_density(reviewed, scan, tmp_path):
+    folder, client, session = reviewed
+    table = tmp_path / "review.csv"
+    table.write_bytes(client.export("csv?rejected=1"))
+    for review in (folder, table):
+        out = tmp_path / f"scores of {review.name}"
+        run("score", scan / "events.parquet", "--reviewed", review, "--out", out)
+        density = pl.read_csv(out / "call_density.csv").filter(pl.col("bin").is_null())
+        totals = {row["label"]: row for row in density.iter_rows(named=True)}
+        growl = totals.pop("<script>growl")
+        assert (growl["relabelled"], growl["reviewed"], growl["calls"]) == (1, 0, 1.0)
+        assert sum(row["reviewed"] for row in totals.values()) == 5
+        assert sum(row["confirmed"] for row in totals.values()) == 3
+        assert set(totals) == set(session.items["label"][:5])
 
 
 def test_a_review_without_decisions_is_refused(scan, tmp_path):
-    out = tmp_path / "review"
-    with serve(scan, out):
+    with serve(scan, tmp_path / "review"):
         pass
-    words = ("score", scan / "events.parquet", "--reviewed", out, "--out")
+    words = ("score", scan / "events.parquet", "--reviewed", tmp_path / "review")
     with pytest.raises(ValueError, match="nothing was decided"):
-        run(*words, tmp_path / "scores")
+        run(*words, "--out", tmp_path / "scores")
 
 
 def test_calls_on_which_reviewers_disagree_wait_until_they_are_settled(scan, tmp_path):
     out = tmp_path / "review"
     with serve(scan, out) as (client, _):
-        other = type(client)(client.port, "bob")
+        other = client.as_person("bob")
         client.decide(0, "confirm")
         other.decide(0, "reject")
         assert client.get("/api/progress")["agreement"]["conflicts"] == [0]
-        assert client.get("/api/queue?state=conflict&order=time")["ids"] == [0]
+        assert client.queue(state="conflict") == [0]
         assert len(read_review(out).events) == 0
-        settled = {
-            "uuid": "00000000-0000-4000-8000-000000000009",
-            "item": 0,
-            "label": "hoot",
-        }
-        client.post("/api/settle", settled)
+        client.settle(0, "hoot")
         assert client.get("/api/progress")["agreement"]["conflicts"] == []
         assert read_review(out).events["label"].to_list() == ["hoot"]
-        assert json.loads(client.ask("GET", "/api/items?ids=0")[2])["items"][0][
-            "settled"
-        ]
+        assert client.items(0)[0]["settled"]
 
 
 def test_the_span_of_a_verdict_is_that_of_the_last_reviewer_who_changed_it(
     scan, tmp_path
 ):
     out = tmp_path / "review"
+
+    def find_span():
+        return read_review(out).events.select("start_s", "end_s").row(0)
+
     with serve(scan, out) as (client, review):
-        bob = type(client)(client.port, "bob")
+        bob = client.as_person("bob")
         start_s, end_s = review.decisions.find_span(0, "ada")
         spans = [(start_s + shift, end_s) for shift in (0.1, 0.2)]
+        client.decide(0, "confirm", start_s=spans[0][0], end_s=end_s)
+        bob.decide(0, "confirm")  # without a span
+        assert find_span() == spans[0]
         client.decide(0, "confirm")
         bob.decide(0, "confirm", start_s=spans[0][0], end_s=end_s)
         client.decide(0, "span", start_s=spans[1][0], end_s=end_s)
-        assert read_review(out).events.select("start_s", "end_s").rows() == [spans[1]]
+        assert find_span() == spans[1]
         bob.decide(0, "confirm")
-        assert read_review(out).events.select("start_s", "end_s").rows() == [spans[0]]
+        assert find_span() == spans[0]
         bob.decide(0, "reject")
-        settled = {"uuid": str(uuid4()), "item": 0, "label": "hoot"}
-        client.post("/api/settle", settled)
-        assert read_review(out).events.select("start_s", "end_s").rows() == [spans[0]]
-
-
-def test_a_span_counts_although_a_later_reviewer_agreed_without_it(scan, tmp_path):
-    out = tmp_path / "review"
-    with serve(scan, out) as (client, review):
-        start_s, end_s = review.decisions.find_span(0, "ada")
-        client.decide(0, "confirm", start_s=start_s + 0.1, end_s=end_s)
-        type(client)(client.port, "bob").decide(0, "confirm")
-        assert read_review(out).events["start_s"].to_list() == [start_s + 0.1]
+        client.settle(0, "hoot")
+        assert find_span() == spans[0]

@@ -1,47 +1,49 @@
 """Files of a review at rest: every damage is noticed, and what was saved is read anywhere."""
 
+import errno
 import os
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+import served_review
 from byte_damage import damage_bytes
 from callshot.cli import app
 from callshot.errors import InputError
+from callshot.review import server
 from callshot.review.journal import JOURNAL, TORN, open_journal, read_journal
 from callshot.review.results import read_review
-from callshot.review.web_safety import write_address
+from callshot.review.server import ServerOptions
+from callshot.review.web_safety import Access, write_address
 from callshot.study.verify import verify_path
-from served_review import Client, serve
+from served_review import TOKEN, serve
 
-DAMAGES = 60
+DAMAGES = 40
+NAMES = (JOURNAL, "vectors.npy", "vectors.json", "address.json")
 
 
-def review_some(scan, folder):
+@pytest.fixture(scope="module")
+def review(scan, tmp_path_factory):
     """Make a review with all kinds of decisions, by two people, and with vectors."""
-    with serve(scan, folder) as (client, review):
-        bob = Client(client.port, "bob")
+    folder = tmp_path_factory.mktemp("at-rest") / "review"
+    with serve(scan, folder) as (client, opened):
+        bob = client.as_person("bob")
         client.post("/api/labels", {"name": "growl"})
         for item in range(8):
             client.decide(item, "confirm")
             bob.decide(item, "reject" if item == 3 else "confirm")
         client.decide(8, "relabel", label="growl")
         client.decide(9, "skip")
-        start_s, end_s = review.decisions.find_span(10, "ada")
+        start_s, end_s = opened.decisions.find_span(10, "ada")
         client.decide(10, "split", at_s=(start_s + end_s) / 2)
         client.decide(11, "confirm", start_s=start_s, end_s=end_s)
-        client.post("/api/undo", {"uuid": f"{1:032x}"})
-        review.ask_scores().result()
+        client.undo()
+        opened.ask_scores().result()
     (folder / "address.json").unlink(missing_ok=True)
     write_address(folder, 8420, "x" * 43)
-
-
-@pytest.fixture(scope="module")
-def review(scan, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("at-rest") / "review"
-    review_some(scan, folder)
     return folder
 
 
@@ -50,15 +52,10 @@ def find_states(folder):
 
 
 def test_the_files_of_a_review_are_verified(review):
-    states = find_states(review)
-    assert states == dict.fromkeys(
-        (JOURNAL, "vectors.npy", "vectors.json", "address.json"), "ok"
-    )
+    assert find_states(review) == dict.fromkeys(NAMES, "ok")
 
 
-@pytest.mark.parametrize(
-    "name", [JOURNAL, "vectors.npy", "vectors.json", "address.json"]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_no_damage_of_a_byte_is_silent(review, tmp_path, name):
     folder = tmp_path / "review"
     shutil.copytree(review, folder)
@@ -71,18 +68,17 @@ def test_no_damage_of_a_byte_is_silent(review, tmp_path, name):
                 read_review(folder)
 
 
-@pytest.mark.parametrize("harm", ["lost", "moved", "twice", "first"])
-def test_lines_that_are_lost_or_moved_are_noticed(review, tmp_path, harm):
+def test_lines_that_are_lost_or_moved_are_noticed(review, tmp_path):
     lines = (review / JOURNAL).read_bytes().splitlines(keepends=True)
-    changed = {
-        "lost": lines[:4] + lines[5:],
-        "moved": [*lines[:4], lines[5], lines[4], *lines[6:]],
-        "twice": [*lines[:5], lines[4], *lines[5:]],
-        "first": lines[1:],
-    }
-    (tmp_path / JOURNAL).write_bytes(b"".join(changed[harm]))
-    with pytest.raises(InputError, match="line"):
-        read_review(tmp_path)
+    for changed in (
+        lines[:4] + lines[5:],  # lost
+        [*lines[:4], lines[5], lines[4], *lines[6:]],  # moved
+        [*lines[:5], lines[4], *lines[5:]],  # twice
+        lines[1:],
+    ):
+        (tmp_path / JOURNAL).write_bytes(b"".join(changed))
+        with pytest.raises(InputError, match="line"):
+            read_review(tmp_path)
 
 
 def test_a_line_that_was_not_finished_is_left_out_and_set_aside(review, tmp_path):
@@ -136,3 +132,84 @@ def test_a_review_that_cannot_be_written_is_read_and_nothing_is_made(
         assert after == before
     finally:
         folder.chmod(0o755)
+
+
+def remove(folder):
+    (folder / JOURNAL).unlink()
+
+
+def add_line(folder):
+    with (folder / JOURNAL).open("ab") as stream:
+        stream.write(b"{}\n")
+
+
+def cut(folder):
+    os.truncate(folder / JOURNAL, 0)
+
+
+def put_copy(folder):
+    shutil.copy(folder / JOURNAL, folder / "copy")
+    (folder / "copy").replace(folder / JOURNAL)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="open files cannot be removed")
+@pytest.mark.parametrize("harm", [remove, add_line, cut, put_copy])
+def test_nothing_is_called_saved_after_the_journal_was_removed(scan, tmp_path, harm):
+    folder = tmp_path / "review"
+    with serve(scan, folder) as (client, review):
+        client.decide(0, "confirm", uuid=f"{1:032x}")
+        harm(folder)
+        seq = review.seq
+        answer = client.decide(1, "confirm", 500)
+        assert "removed, replaced or cut" in answer["error"]
+        client.decide(0, "confirm", 500, uuid=f"{1:032x}")
+        client.post("/api/undo", {}, 500)
+        assert review.seq == seq
+
+
+class Now:
+    """A timer that does not wait."""
+
+    def __init__(self, delay_s, function, arguments):
+        self.start = lambda: function(*arguments)
+
+
+def test_the_browser_is_not_given_the_token_on_its_command_line(monkeypatch):
+    opened = []
+    monkeypatch.setattr(server, "Timer", Now)
+    monkeypatch.setattr(server.webbrowser, "open", opened.append)
+    access = Access("a-token", "127.0.0.1", 8420, "ada")
+    server._announce(access, ServerOptions())
+    assert "a-token" not in opened[0]
+
+
+def test_the_code_of_the_browser_counts_once(scan, tmp_path, monkeypatch):
+    made = []
+
+    def keep(*arguments):
+        made.append(Access(*arguments))
+        return made[0]
+
+    monkeypatch.setattr(served_review, "Access", keep)
+    with serve(scan, tmp_path / "review") as (client, _):
+        path = f"/?code={made[0].make_code()}"
+        nobody = {"Cookie": None}
+        assert client.ask("GET", "/?code=x", headers=nobody)[0] == 403
+        status, headers, _ = client.ask("GET", path, headers=nobody)
+        assert status == 303
+        assert TOKEN in headers["set-cookie"]
+        status, headers, _ = client.ask("GET", path, headers=nobody)
+        assert status == 403
+        assert "set-cookie" not in headers
+
+
+def test_a_disk_that_fails_is_explained(scan, tmp_path, monkeypatch):
+    def fail(path):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with serve(scan, tmp_path / "review") as (client, _):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "is_file", fail)
+            client.get("/api/session")
+            answer = client.get("/api/waveform?item=0", 404)
+        assert "cannot be read (Input/output error)" in answer["error"]

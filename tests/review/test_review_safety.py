@@ -12,7 +12,7 @@ from callshot.errors import InputError
 from callshot.review import web
 from callshot.review.sound import RecordingFiles
 from callshot.review.web_safety import Access, read_address, write_address
-from served_review import TOKEN, Client, serve
+from served_review import TOKEN, serve
 
 
 @pytest.fixture(scope="module")
@@ -100,21 +100,16 @@ def test_the_printed_address_signs_in_and_hides_the_token(served):
     path = f"/?token={TOKEN}&reviewer=Zo%C3%AB"
     status, headers, _ = client.ask("GET", path, headers={"Cookie": None})
     assert (status, headers["location"]) == (303, "/")
+    cookie = headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
     status, headers, _ = client.ask("GET", "/?token=guess", headers={"Cookie": None})
     assert status == 403
     assert "set-cookie" not in headers
     path = f"/?token={TOKEN}&reviewer=%00"
     assert client.ask("GET", path, headers={"Cookie": None})[0] == 400
-    connection = Client(client.port, "Zoë")
+    connection = client.as_person("Zoë")
     assert connection.get("/api/session")["reviewer"] == "Zoë"
-
-
-def test_cookies_are_for_this_server_and_not_for_scripts(served):
-    client, _ = served
-    _, headers, _ = client.ask("GET", f"/?token={TOKEN}")
-    cookie = headers["set-cookie"].lower()
-    assert "httponly" in cookie
-    assert "samesite=strict" in cookie
 
 
 ODD_ADDRESSES = [
@@ -186,7 +181,9 @@ def test_a_link_inside_the_folder_is_read(tmp_path):
 def test_every_answer_has_a_policy_without_inline_code(served):
     client, _ = served
     for path in ("/", "/api/session", "/api/sound?item=0", "/nothing"):
-        policy = client.ask("GET", path)[1]["content-security-policy"]
+        headers = client.ask("GET", path)[1]
+        assert headers["x-content-type-options"] == "nosniff"
+        policy = headers["content-security-policy"]
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
         assert "frame-ancestors 'none'" in policy
@@ -291,7 +288,7 @@ def test_a_page_that_waits_is_answered_when_another_one_decides(served, monkeypa
 
     thread = threading.Thread(target=wait)
     thread.start()
-    Client(client.port, "bob").decide(7, "skip")
+    client.as_person("bob").decide(7, "skip")
     thread.join(20)
     assert answers[0]["items"] in ([7], [])
     monkeypatch.setattr(web, "MAX_POLL_S", 0.2)

@@ -12,7 +12,7 @@ from callshot.errors import InputError
 from callshot.review.sources import SourceOptions, open_source
 from callshot.study.verify import verify_path
 
-DAMAGES = 40
+DAMAGES = 20
 
 
 @pytest.fixture

@@ -9,10 +9,7 @@ start_s, end_s   the span that the reviewer gave it, None where it was not chang
 reviewer         whose it is
 
 A row that adds a call is a decision on two items: the call is confirmed, and the item that it is in
-is split, if it has the same label.
-
-Undo takes back the reviewer's latest batch that is in effect, redo brings back what the latest undo
-took. What a page asks for is checked here too: `check_decision` returns the row of the journal.
+is split, if it has the same label. What a page asks for is checked here too.
 """
 
 import math
@@ -22,7 +19,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from operator import attrgetter, itemgetter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,8 +28,7 @@ from numpy.typing import NDArray
 from callshot.corpus.annotations.rows import FREQUENCIES
 from callshot.detection.events import events_frame
 from callshot.detection.index.clock import shift_clock
-from callshot.errors import InputError, RequestError
-from callshot.files import error_reason
+from callshot.errors import RequestError
 from callshot.review.journal import Entry, Row
 from callshot.review.sources import PLACE, PROBABILITY, make_items
 from callshot.spans import Spans
@@ -64,60 +59,54 @@ Body = Mapping[str, Any]
 
 
 class History:
-    """What each reviewer did, in batches: those in effect, and groups of those that were undone."""
+    """What each reviewer did, in batches: those in effect, and groups of those that were undone.
 
-    def __init__(self) -> None:
+    `find_keys` returns what a row is about; `rows` are those in effect by this key, in order.
+    """
+
+    def __init__(self, find_keys: Callable[[Entry], Iterable[Any]]) -> None:
+        self.rows: dict[Any, list[Entry]] = defaultdict(list)
+        self._find_keys = find_keys
         self._batches: dict[str, list[Batch]] = defaultdict(list)
         self._undone: dict[str, list[list[Batch]]] = defaultdict(list)
 
     def follow(self, entry: Entry) -> tuple[list[Entry], bool]:
         """Add a row; return the rows that it puts in or out of effect, and whether it is in.
 
-        An UNDO takes rows out of effect, the latest first; a REDO puts them back in the order in
-        which they were added; any other row is in effect itself.
+        An UNDO takes the latest batches of the reviewer out of effect; a REDO puts back what the
+        latest UNDO took, in the order in which it was added; any other row is in effect itself.
         """
         batches = self._batches[entry.reviewer]
         undone = self._undone[entry.reviewer]
+        is_active = entry.action != UNDO
         if entry.action == UNDO:
             count = min(entry.body["count"], len(batches))
             latest_first = [batches.pop() for _ in range(count)]
             if latest_first:
                 undone.append(latest_first)
-            return [row for batch in latest_first for row in reversed(batch)], False
-        if entry.action == REDO:
-            latest_first = undone.pop() if undone else []
-            in_order = latest_first[::-1]
+            changed = [row for batch in latest_first for row in reversed(batch)]
+        elif entry.action == REDO:
+            in_order = undone.pop()[::-1] if undone else []
             batches += in_order
-            return [row for batch in in_order for row in batch], True
-        undone.clear()
-        if not batches or batches[-1][0].batch != entry.batch:
-            batches.append([])
-        batches[-1].append(entry)
-        return [entry], True
+            changed = [row for batch in in_order for row in batch]
+        else:
+            undone.clear()
+            if not batches or batches[-1][0].batch != entry.batch:
+                batches.append([])
+            batches[-1].append(entry)
+            changed = [entry]
+        for row in changed:
+            for key in self._find_keys(row):
+                if is_active:
+                    insort(self.rows[key], row, key=attrgetter("seq"))
+                else:
+                    self.rows[key].remove(row)
+        return changed, is_active
 
     def can(self, action: str, reviewer: str) -> bool:
         """Return whether a reviewer has something to UNDO, or to REDO."""
         batches = self._batches if action == UNDO else self._undone
         return bool(batches[reviewer])
-
-
-def apply_rows(
-    apply: Callable[[Entry], object],
-    entries: Iterable[Entry],
-    path: Path,
-    expected: str,
-) -> None:
-    """Call `apply` with each row of a file; raise InputError for a row that it cannot read.
-
-    `expected` says in the message what a row should be.
-    """
-    for entry in entries:
-        try:
-            apply(entry)
-        except (LookupError, TypeError, ValueError) as error:
-            raise InputError(
-                f"{path}: row {entry.seq}: expected {expected} ({error_reason(error)})"
-            ) from None
 
 
 class Decisions:
@@ -130,8 +119,7 @@ class Decisions:
     status        for each reviewer, whether each item is undecided, decided or skipped
     verdicts      on which all who decided agree, by item
     conflicts     items on which reviewers disagree
-    changes       the items that each row changed, by its number
-    history       what each reviewer can undo and redo
+    history       what each reviewer can undo and redo, and the rows in effect on each item
     """
 
     def __init__(self, items: Spans) -> None:
@@ -139,16 +127,12 @@ class Decisions:
         self.source_count = len(items)
         names = {*items["label"], *items["runner_up"]}
         self.labels = sorted(names - {None})
-        self.seq = 0  # number of the latest row
         self.gone: set[int] = set()
         self.status: dict[str, NDArray[np.int8]] = {}
         self.verdicts: dict[int, Decision] = {}
         self.conflicts: set[int] = set()
-        self.changes: list[tuple[int, set[int]]] = []
-        self.history = History()
+        self.history = History(self._find_decided)
         self._parts: dict[str, range] = {}  # items that a row added, by its uuid
-        # The rows in effect on each item, the earliest first
-        self._rows: dict[int, list[Entry]] = defaultdict(list)
 
     @property
     def is_active(self) -> NDArray[np.bool_]:
@@ -160,27 +144,21 @@ class Decisions:
     @property
     def touched(self) -> list[int]:
         """All items with a row in effect, in order; none that were undone."""
-        with_rows = {item for item, rows in self._rows.items() if rows}
+        with_rows = {item for item, rows in self.history.rows.items() if rows}
         return sorted(with_rows - self.gone)
-
-    def apply_all(self, entries: Iterable[Entry], path: Path) -> None:
-        """Add the rows of a file; raise InputError if one of them makes no sense."""
-        apply_rows(self.apply, entries, path, "a decision on an item")
 
     def apply(self, entry: Entry) -> set[int]:
         """Add a row; return the items that it changed."""
-        touched = set()
         if entry.action == LABEL:
             if entry.body["label"] not in self.labels:
                 self.labels.append(entry.body["label"])
-        else:
-            if entry.action in (SPLIT, ADD):
-                self._add_items(entry)
-            rows, is_active = self.history.follow(entry)
-            for row in rows:
-                touched |= self._set_active(row, is_active)
-        self.seq = entry.seq
-        self.changes.append((entry.seq, touched))
+            return set()
+        if entry.action in (SPLIT, ADD):
+            self._add_items(entry)
+        rows, is_active = self.history.follow(entry)
+        touched = set()
+        for row in rows:
+            touched |= self._update(row, is_active)
         return touched
 
     def _add_items(self, entry: Entry) -> None:
@@ -192,63 +170,55 @@ class Decisions:
         body = entry.body
         if entry.action == ADD:
             item = int(body["beside"])
-            names = (*ADDED, "clock")
-            call = events_frame([{name: body[name] for name in names}])
+            call = events_frame([{name: body[name] for name in (*ADDED, "clock")}])
             rows = make_items(call).frame.with_columns(
                 row=pl.lit(known["row"][item], pl.Int64), added=pl.lit(True)
             )
         else:
             item = int(body["item"])
-            starts_s = [body["start_s"], body["at_s"]]
-            ends_s = [body["at_s"], body["end_s"]]
             rows = known[[item, item]].with_columns(
-                pl.Series("start_s", starts_s), pl.Series("end_s", ends_s)
+                pl.Series("start_s", [body["start_s"], body["at_s"]]),
+                pl.Series("end_s", [body["at_s"], body["end_s"]]),
             )
         rows = rows.with_columns(parent=pl.lit(item, pl.Int64))
         self.items = replace(self.items, frame=known.vstack(rows))
         self._parts[entry.uuid] = range(len(known), len(self.items))
-        undecided = np.full(len(rows), UNDECIDED, np.int8)
         for reviewer, status in self.status.items():
-            self.status[reviewer] = np.append(status, undecided)
+            self.status[reviewer] = np.pad(status, (0, len(rows)))  # UNDECIDED
 
-    def _set_active(self, entry: Entry, active: bool) -> set[int]:
-        """Add a row to those in effect, or take it away; return the items that it changed.
+    def _find_decided(self, entry: Entry) -> list[int]:
+        """Return the items that a row decides: of one that adds a call, the call and its item."""
+        if entry.action != ADD:
+            return [int(entry.body["item"])]
+        divided = [entry.body["beside"]] if entry.body["divides"] else []
+        return [*self._parts[entry.uuid], *divided]
 
-        The parts of a split, and an added call, come and go with it. The status of the reviewer,
-        the verdicts and the conflicts of these items are found again.
+    def _update(self, entry: Entry, active: bool) -> set[int]:
+        """Find what follows from a row that came into effect or went; return the changed items.
+
+        The parts of a split, and an added call, come and go with it.
         """
         parts = self._parts.get(entry.uuid, range(0))
-        if entry.action == ADD:
-            item = entry.body["beside"]
-            decided = {*parts, item} if entry.body["divides"] else {*parts}
-        else:
-            item = int(entry.body["item"])
-            decided = {item}
-        touched = {item, *parts}
         if active:
             self.gone.difference_update(parts)
         else:
             self.gone.update(parts)
         status = self.get_status(entry.reviewer)
-        for number in decided:
-            rows = self._rows[number]
-            if active:
-                insort(rows, entry, key=attrgetter("seq"))
-            else:
-                rows.remove(entry)
-            own = self.find_all(number).get(entry.reviewer, {"action": None})
-            status[number] = STATUS.get(own["action"], DECIDED)
+        for item in self._find_decided(entry):
+            own = self.find_all(item).get(entry.reviewer, {"action": None})
+            status[item] = STATUS.get(own["action"], DECIDED)
         self.status[entry.reviewer] = status
-        for changed in touched:
-            self.verdicts.pop(changed, None)
-            self.conflicts.discard(changed)
-            if changed in self.gone:
+        touched = {int(entry.body.get("item", entry.body.get("beside"))), *parts}
+        for item in touched:
+            self.verdicts.pop(item, None)
+            self.conflicts.discard(item)
+            if item in self.gone:
                 continue
-            verdict = self.find_verdict(changed)
+            verdict = self.find_verdict(item)
             if verdict is not None:
-                self.verdicts[changed] = verdict
-            elif self.find_verdicts(changed):
-                self.conflicts.add(changed)
+                self.verdicts[item] = verdict
+            elif self.find_verdicts(item):
+                self.conflicts.add(item)
         return touched
 
     def get_status(self, reviewer: str) -> NDArray[np.int8]:
@@ -263,7 +233,7 @@ class Decisions:
         span, and a new span keeps the verdict.
         """
         decisions: dict[str, Decision] = {}
-        for row in self._rows.get(item, ()):
+        for row in self.history.rows.get(item, ()):
             if row.action == SETTLE:
                 continue
             decision = self._describe_row(row, item)
@@ -278,12 +248,12 @@ class Decisions:
 
     def find_settled(self, item: int) -> Decision | None:
         """Return the decision that settled a conflict on an item; None if there is none."""
-        settling = [row for row in self._rows.get(item, ()) if row.action == SETTLE]
-        if not settling:
-            return None
-        decision = self._describe_row(settling[-1], item)
-        action = REJECT if decision["label"] is None else RELABEL
-        return decision | {"action": action}
+        for row in reversed(self.history.rows.get(item, ())):
+            if row.action == SETTLE:
+                decision = self._describe_row(row, item)
+                action = REJECT if decision["label"] is None else RELABEL
+                return decision | {"action": action}
+        return None
 
     def _describe_row(self, row: Entry, item: int) -> Decision:
         """Return one row as a decision on an item."""
@@ -305,27 +275,24 @@ class Decisions:
         }
 
     def find_verdicts(self, item: int) -> list[Decision]:
-        """Return the decisions on an item that are verdicts, one of each reviewer at most.
-
-        They are in the order in which reviewers decided last.
-        """
+        """Return the verdicts on an item, the latest last, one of each reviewer at most."""
         decisions = sorted(self.find_all(item).values(), key=itemgetter("seq"))
         return [decision for decision in decisions if decision["action"] in VERDICTS]
 
     def find_verdict(self, item: int, reviewer: str | None = None) -> Decision | None:
         """Return the verdict on an item: of one reviewer, or the one on which all agree.
 
-        A settled conflict has the label it was settled with. If reviewers changed the span, it is
-        that of the reviewer among them who decided last. None if there is no verdict, or an open
-        conflict.
+        A settled conflict has the label it was settled with. The span is the one that the latest
+        reviewer among them gave it. None if there is no verdict, or an open conflict.
         """
         verdicts = self.find_verdicts(item)
-        if reviewer is not None:
+        verdict = None
+        if reviewer is None:
+            verdict = self.find_settled(item)
+        else:
             verdicts = [one for one in verdicts if one["reviewer"] == reviewer]
-        verdict = self.find_settled(item) if reviewer is None else None
         if verdict is None:
-            labels = {one["label"] for one in verdicts}
-            if len(labels) != 1:
+            if len({one["label"] for one in verdicts}) != 1:
                 return None
             verdict = verdicts[-1]
         changed = [one for one in verdicts if one["start_s"] is not None]
@@ -335,24 +302,19 @@ class Decisions:
 
     def find_span(self, item: int, reviewer: str) -> tuple[float, float]:
         """Return start and end of an item as a reviewer changed them, or else as in the source."""
-        decision = self.find_all(item).get(reviewer)
-        if decision is not None and decision["start_s"] is not None:
-            return decision["start_s"], decision["end_s"]
-        row = self.items.frame.row(item, named=True)
-        return row["start_s"], row["end_s"]
+        place = self.find_all(item).get(reviewer)
+        if place is None or place["start_s"] is None:
+            place = self.items.frame.row(item, named=True)
+        return place["start_s"], place["end_s"]
 
 
 def check_decision(
-    request: Any,
-    decisions: Decisions,
-    reviewer: str,
-    find_duration_s: Callable[[str], float | None],
+    request: Any, decisions: Decisions, reviewer: str, durations_s: Mapping[str, float]
 ) -> Row:
     """Return the row of the journal for a decision that the page asks to save.
 
-    Raise RequestError if an item, action, span, time or label makes no sense. `find_duration_s`
-    returns the length of a recording, None if it is not known. A confirmed item with another label
-    is relabelled, and the other way round.
+    Raise RequestError if an item, action, span, time or label makes no sense. A confirmed item with
+    another label is relabelled, and the other way round.
     """
     if not isinstance(request, Mapping):
         raise RequestError("decisions: expected objects")
@@ -363,8 +325,7 @@ def check_decision(
 
     new_times = (request.get("start_s"), request.get("end_s"))
     if action in (SPAN, ADD) or new_times != (None, None):
-        duration_s = find_duration_s(body["recording"])
-        start_s, end_s = _check_span(*new_times, duration_s)
+        start_s, end_s = check_span(request, durations_s.get(body["recording"]))
         body |= {"new_start_s": start_s, "new_end_s": end_s}
     if action == ADD:
         call = _describe_call(request, body, decisions, reviewer)
@@ -388,19 +349,23 @@ def check_decision(
     return make_row(request, action, body)
 
 
-def _check_span(
-    start_s: Any, end_s: Any, duration_s: float | None
-) -> tuple[float, float]:
-    """Return the start and the end that a request gives to a call, as floats.
+def check_span(request: Body, duration_s: float | None) -> tuple[float, float]:
+    """Return start and end in a request; raise RequestError if they are no span of a recording.
 
-    Raise RequestError unless they are a span inside the recording. `duration_s` is the length of
-    the recording, None if it is not known.
+    `duration_s` is the length of the recording, None if it is not known. A span that ends less than
+    ROUNDING_S after its recording ends with it.
     """
-    latest_s = (duration_s or math.inf) + ROUNDING_S
+    start_s: Any = request.get("start_s")
+    end_s: Any = request.get("end_s")
+    latest_s = duration_s or math.inf
     are_numbers = is_number(start_s) and is_number(end_s)
-    if not are_numbers or not 0 <= start_s < end_s <= latest_s:
+    if (
+        not are_numbers
+        or not 0 <= start_s < min(end_s, latest_s)
+        or end_s > latest_s + ROUNDING_S
+    ):
         raise RequestError("start_s, end_s: expected a span inside the recording")
-    return float(start_s), float(end_s)
+    return float(start_s), min(float(end_s), latest_s)
 
 
 def _check_label(label: Any, decisions: Decisions) -> str:

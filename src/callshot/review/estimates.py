@@ -7,8 +7,7 @@ recordings: these are split into as many folds as the label in the fewest record
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from operator import eq
 from typing import Any
@@ -51,8 +50,8 @@ def wilson_interval(hits: float, count: int) -> tuple[float, float]:
 def estimate_precision(order: IntArray, label: str, decisions: Decisions) -> Answer:
     """Estimate the precision of a class from a random `order` of its items, as item numbers.
 
-    Only items before the first undecided one count: later ones were chosen for other reasons,
-    and would bias the estimate. Skipped and split items, and open conflicts, are passed over.
+    Only items before the first undecided one count: later ones were chosen for other reasons.
+    Skipped and split items, and open conflicts, are passed over.
     """
     reviewed = 0
     confirmed = 0
@@ -63,9 +62,8 @@ def estimate_precision(order: IntArray, label: str, decisions: Decisions) -> Ans
             confirmed += verdict["label"] == label
             continue
         by_reviewer = decisions.find_all(item).values()
-        # Nobody has decided it, or reviewers only moved its start or end.
-        is_undecided = all(decision["action"] == SPAN for decision in by_reviewer)
-        if is_undecided:
+        # Nothing was decided, or reviewers only moved its start or end.
+        if all(decision["action"] == SPAN for decision in by_reviewer):
             break
     return describe_precision(reviewed, confirmed, len(order))
 
@@ -73,9 +71,8 @@ def estimate_precision(order: IntArray, label: str, decisions: Decisions) -> Ans
 def describe_precision(reviewed: int, confirmed: int, detections: int) -> Answer:
     """Return the precision of a class and its interval, from a fair sample of its detections.
 
-    `confirmed` of the `reviewed` detections are right. The interval is one number if all were
-    reviewed. `more_for_5_percent` is how many more reviews make it ± 5 %, if the share stays as it
-    is.
+    The interval is one number if all were reviewed. `more_for_5_percent` is how many more reviews
+    make it ± 5 %, if the share stays as it is.
     """
     precision = None if reviewed == 0 else confirmed / reviewed
     low = high = precision
@@ -101,9 +98,7 @@ def describe_precision(reviewed: int, confirmed: int, detections: int) -> Answer
 
 
 def cohen_kappa(first: Sequence[Any], second: Sequence[Any]) -> float | None:
-    """Return Cohen's kappa: how far two reviewers agree beyond chance; None if it is not defined.
-
-    Both sequences have the labels of the same items.
+    """Return Cohen's kappa of the labels of the same items; None if it is not defined.
 
     >>> cohen_kappa(["a", "a", "b", "b"], ["a", "a", "b", "a"])
     0.5
@@ -122,8 +117,7 @@ def cohen_kappa(first: Sequence[Any], second: Sequence[Any]) -> float | None:
 def measure_agreement(decisions: Decisions) -> Answer:
     """Return how often two reviewers decided on one item, how often alike, and Cohen's kappa.
 
-    Kappa is the mean over all pairs of reviewers, weighted by their common items; None if it is
-    not defined.
+    Kappa is the mean over pairs of reviewers, weighted by their common items.
     """
     labels: dict[str, dict[int, str | None]] = {}
     for item in decisions.touched:
@@ -148,11 +142,7 @@ def measure_agreement(decisions: Decisions) -> Answer:
 
 
 def find_obstacle(confirmed: Mapping[str, Sequence[int]], recording: IntArray) -> str:
-    """Return why there is no curve yet; empty if there can be one.
-
-    `confirmed` are the confirmed items by label, `recording` is the number of the recording of
-    every item.
-    """
+    """Return why there is no curve yet, empty if there can be one; see `compute_curve`."""
     labels = [name for name in confirmed if len(confirmed[name]) >= MIN_CALLS]
     if len(labels) < MIN_LABELS:
         return (
@@ -175,8 +165,8 @@ def compute_curve(
 
     `recommended` is the label that gains most from one more call; None if that is not clear.
     `confirmed` are items by label; `recording` and `vectors`, (items, dimensions), are those of
-    every item. The curve has the points at which all labels have enough calls. If there is none,
-    return `why`. `find_obstacle` must have found nothing.
+    every item. The curve has the points at which all labels have enough calls; if there is none,
+    return `why`.
     """
     from callshot.api import evaluate
     from callshot.fewshot.label_budget import recommended_class
@@ -218,27 +208,3 @@ def compute_curve(
         "calls": len(rows),
         "recommended": None if best is None else best["label"],
     }
-
-
-class BackgroundCurve:
-    """The curve of what is labelled so far, computed in a thread."""
-
-    def __init__(self, worker: ThreadPoolExecutor) -> None:
-        self._worker = worker
-        self._running: Future[Answer] | None = None
-        self._key: Any = None  # what the latest curve is about
-        self._latest: Answer = {"why": "the curve is being computed"}
-
-    def describe(self, key: Any, compute: Callable[[], Answer]) -> Answer:
-        """Return the latest curve that was computed; start the one of `key` if none runs.
-
-        `key` stands for the data of the curve that `compute` returns. `pending` in the answer is
-        true if the curve of this key is not the latest.
-        """
-        if self._running is not None and self._running.done():
-            self._latest = self._running.result()
-            self._running = None
-        if self._running is None and key != self._key:
-            self._key = key
-            self._running = self._worker.submit(compute)
-        return {**self._latest, "pending": self._running is not None}

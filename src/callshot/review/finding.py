@@ -105,9 +105,8 @@ class Finding:
     def read_decisions(self) -> dict[str, dict[str, Any]]:
         """Return what was decided in the reviews of all rounds; InputError if one is damaged.
 
-        Keys are made of the round, the recording, start, end, label and `confirmed`, which says
-        whether it is a call. So a decision keeps its key, and a changed verdict is a new decision:
-        the old one is gone.
+        Keys are made of the round, the place, label and verdict: a changed verdict is a new
+        decision, and the old one is gone.
         """
         decided = {}
         for number, (folder, _) in self.find_reviews().items():
@@ -127,8 +126,7 @@ class Finding:
     def describe(self) -> dict[str, Any]:
         """Return how far the present round is, and what the last one that ended found.
 
-        The latter is its number, None if there is nothing to review; the calls of each label; and
-        a sentence on what the search was based on.
+        `number` is None if there is nothing to review, `trust` says what the search was based on.
         """
         answer: dict[str, Any] = {"state": "none", "found": None}
         if self.job is not None:
@@ -163,8 +161,7 @@ class Finding:
 def pack_study(calls: bytes, recordings: Path, format: str) -> tuple[str, bytes]:
     """Return calls, given as CSV, as a file to download: its name and its content.
 
-    "segments" is a segments.parquet, "study" a ZIP file with a study for `callshot run`. Raise
-    RequestError if they make no study.
+    "segments" is a segments.parquet, "study" a ZIP file with a study for `callshot run`.
     """
     with TemporaryDirectory(prefix="callshot-") as temporary:
         # From a deep folder, init writes whole paths of recordings, not such as ../recordings.

@@ -1,28 +1,23 @@
 """The journal of a review: every decision, in a file that only grows (REVIEW/decisions.jsonl).
 
-The first line says what the review is about, every other one is a batch of rows: all of them are
-saved, or none. A line is a JSON object whose last value is its `chain`, a checksum of the chain of
-the line before and of all bytes before this value. So a line that is damaged, lost or moved is
-noticed.
+The first line says what the review is about, every other one is a batch of rows, saved as a whole.
+A line is a JSON object whose last value, `chain`, is a checksum of the chain of the line before and
+of all bytes before this value, so a line that is damaged, lost or moved is noticed. A line is on
+the disk (fsync) before `append` returns, and never changed or removed; to undo is a line too.
 
-A line is never changed or removed; to undo is a line too. It is on the disk (fsync) before `append`
-returns. A row with a uuid that is there already is not added again, so a page that got no answer
-may ask again.
-
-A process that is killed while it writes leaves the beginning of a line, which nobody was told is
-saved. Readers leave it out with a note; the next review moves it to a file of its own. Any other
-damage is an error that names the line.
+A killed process may leave the beginning of a line, which was never reported as saved. Readers leave
+it out with a note; the next review moves it to a file of its own. Any other damage is an error.
 """
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from callshot.errors import InputError, OutputError
 from callshot.files import (
@@ -42,6 +37,7 @@ CHAIN_BYTES = len(CHAIN % bytes(DIGITS))
 NEWLINE = b"\n"
 FLAGS = os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0)
 
+Change = TypeVar("Change")
 Row = dict[str, Any]
 """A row to be added: `uuid`, `action` and `body`."""
 
@@ -83,13 +79,29 @@ class Journal:
         """Close the file."""
         os.close(self.descriptor)
 
-    def append(self, batch: str, reviewer: str, rows: Sequence[Row]) -> list[Entry]:
-        """Add rows of a reviewer, all of them or none; return them once they are on the disk.
+    def replay(self, apply: Callable[[Entry], Change]) -> list[Change]:
+        """Return what `apply` returns for each row; raise InputError if it cannot read one."""
+        changes = []
+        for entry in self.entries:
+            try:
+                changes.append(apply(entry))
+            except (LookupError, TypeError, ValueError) as error:
+                raise InputError(
+                    f"{self.path}: row {entry.seq}: cannot be used ({error_reason(error)})"
+                ) from None
+        return changes
 
-        `batch` is what undo takes back at once.
+    def append(self, reviewer: str, rows: Sequence[Row]) -> list[Entry]:
+        """Add rows as a batch, which undo takes back at once; return them once they are on disk.
+
+        All of them are saved, or none.
         """
-        time = datetime.now(UTC).isoformat(timespec="milliseconds")
-        content = {"batch": batch, "reviewer": reviewer, "time": time, "rows": rows}
+        content = {
+            "batch": rows[0]["uuid"],
+            "reviewer": reviewer,
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "rows": rows,
+        }
         line = self._seal(_format(content))
         self.check_file()
         try:
@@ -133,10 +145,7 @@ class Journal:
         return line == self._seal(line[:-CHAIN_BYTES])
 
     def _take(self, line: bytes) -> None:
-        """Read the next line: the facts from the first one, rows from the others.
-
-        Raise ValueError if it is damaged, or does not follow the last one.
-        """
+        """Read the next line, of facts or of rows; raise ValueError if it is damaged."""
         if not self._is_next(line):
             raise ValueError("another line")
         content = json.loads(line)
@@ -166,13 +175,6 @@ def open_journal(folder: Path, facts: Mapping[str, Any]) -> Journal:
     """Open the journal of a review, or make one about `facts`; the caller holds its lock.
 
     The beginning of a line that a killed process left is moved to the file TORN first.
-
-    Raises
-    ------
-    InputError
-        If the file is damaged, or no journal of a review.
-    OutputError
-        If it cannot be written.
     """
     path = folder / JOURNAL
     reason = why_not_writable(folder)
@@ -214,10 +216,7 @@ def is_review(path: Path) -> bool:
 
 
 def read_journal(folder: Path) -> Journal:
-    """Return the facts and all rows of a review; nothing is written.
-
-    A last line that is not complete is left out, with a note.
-    """
+    """Return the journal of a review without an unfinished last line; nothing is written."""
     path = folder / JOURNAL
     if not path.is_file():
         raise InputError(
@@ -231,9 +230,7 @@ def read_journal(folder: Path) -> Journal:
         for line in lines or [b""]:
             journal._take(line)
             number += 1
-        if journal._is_next(rest[:-1]):
-            # A complete line and one more byte: its newline was damaged, which no killed process
-            # does.
+        if journal._is_next(rest[:-1]):  # only its newline was damaged
             raise ValueError
     except (LookupError, TypeError, ValueError, RecursionError):
         raise InputError(

@@ -4,40 +4,34 @@ import shlex
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from threading import Event, RLock, Thread
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
 
 from callshot.corpus.recordings import Library
-from callshot.detection.exports import EXPORTS
 from callshot.detection.index.clock import find_clock_time, parse_name
 from callshot.errors import CallshotError, InputError, RequestError
 from callshot.records import Recording
 from callshot.review.children import DONE
 from callshot.review.decisions import (
     CONFIRM,
-    REDO,
-    ROUNDING_S,
-    UNDO,
-    apply_rows,
     check_name,
+    check_span,
     is_number,
     make_row,
 )
-from callshot.review.estimates import BackgroundCurve, compute_curve, find_obstacle
+from callshot.review.estimates import Answer, compute_curve, find_obstacle
 from callshot.review.finding import STUDIES, Finding
-from callshot.review.journal import Journal, Row
+from callshot.review.journal import Journal
 from callshot.review.kinds import Kinds
 from callshot.review.labels import (
     ADD,
     CHANGE,
-    CHANGES,
     DELETE,
     FOLDER,
     IN_REVIEW,
@@ -51,17 +45,15 @@ from callshot.review.labels import (
     is_marked,
     length_of,
 )
-from callshot.review.session import MAX_ITEMS, Answer, Review, suggest_presets
+from callshot.review.session import MAX_ITEMS, MAX_LEVEL_S, Review, Session
 from callshot.review.similar import Search
-from callshot.review.sound import read_palettes
+from callshot.review.sound import Clip, read_palettes
 from callshot.review.tiles import FLOOR_DB, LEVELS, WIDTH, TiledFiles
-from callshot.version import __version__
 
 MAX_BOX_S = 600.0
-MAX_LEVEL_S = 10.0  # of a recording, to choose the contrast by
 
 
-class Labelling:
+class Labelling(Session):
     """A folder of recordings that is open to be labelled.
 
     Methods that answer the page return what it gets as JSON. They may be called from several
@@ -76,8 +68,6 @@ class Labelling:
     kinds     what to listen to first
     """
 
-    score_version = 0  # of a review; here nothing is scored
-
     def __init__(
         self,
         library: Library,
@@ -87,16 +77,13 @@ class Labelling:
         search: Search,
         finding: Finding,
     ) -> None:
+        self.labels = Labels()
+        super().__init__(journal, reviewer, self.labels.apply, self.labels.history)
         self.library = library
         self.files = files
-        self.journal = journal
-        self.reviewer = reviewer
         self.search = search
         self.finding = finding
         self.kinds = Kinds(search)
-        self.lock = RLock()
-        self.labels = Labels()
-        apply_rows(self.labels.apply, journal.entries, journal.path, CHANGES)
         self.recordings: dict[str, Recording] = {}
         self.problems = {one.file: one.reason for one in library.rejects}
         self.clocks: dict[str, str | None] = {}
@@ -107,10 +94,6 @@ class Labelling:
         self._taken: dict[int, tuple[Path, int]] = {}
         # At the start of the last search: `seq`, and how many recordings were ready.
         self._learned = (-1, 0)
-        # What `suggest_presets` returned: all presets by name, and the name of the one that suits.
-        self._presets: tuple[dict[str, Answer], str] | None = None
-        self._curve_worker = ThreadPoolExecutor(1, "callshot-curve")
-        self._curve = BackgroundCurve(self._curve_worker)
         self._stopped = Event()
         self._thread = Thread(target=self._read_headers, daemon=True)
         self._thread.start()
@@ -119,13 +102,8 @@ class Labelling:
         """Stop reading headers, and close recordings."""
         self._stopped.set()
         self._thread.join()
-        self._curve_worker.shutdown(cancel_futures=True)
+        super().close()
         self.files.close()
-
-    @property
-    def seq(self) -> int:
-        """The number of the latest row of the journal."""
-        return self.labels.seq
 
     def note_folder(self, root: Path) -> None:
         """Save where the recordings are, if they were moved.
@@ -140,8 +118,7 @@ class Labelling:
                 f"{root}: has no {min(missing)}, in which calls are labelled; give the folder of "
                 "the same recordings, or another folder for the labels (--out)"
             )
-        row = make_row({"uuid": str(uuid.uuid4())}, FOLDER, {"folder": str(root)})
-        self._save(row, self.reviewer)
+        self._save_new(FOLDER, {"folder": str(root)}, self.reviewer)
 
     def _read_headers(self) -> None:
         """Read lengths and clock times of all recordings; runs in a thread."""
@@ -173,27 +150,17 @@ class Labelling:
 
     def describe_session(self, reviewer: str) -> Answer:
         """Return everything that the page needs once."""
-        if self._presets is None:
-            self._presets = suggest_presets(self._read_sample())
-        presets, preset = self._presets
+        page = self.describe_page(self.library.root.absolute().name, reviewer)
         self.take_reviews()
         recordings = shlex.quote(str(self.library.root))
         with self.lock:
             return {
-                "title": self.library.root.absolute().name,
-                "review_id": str(self.journal.facts.get("id")),
-                "reviewer": reviewer,
-                "version": __version__,
-                "presets": presets,
-                "preset": preset,
+                **page,
                 "palettes": read_palettes(),
                 "tile": {"width": WIDTH, "floor_db": FLOOR_DB, "levels": LEVELS},
                 "max_box_s": MAX_BOX_S,
                 **self.count_names(),
-                "exports": [
-                    *(name for name, one in EXPORTS.items() if one.on_page),
-                    *STUDIES,
-                ],
+                "exports": [*page["exports"], *STUDIES],
                 "commands": [
                     self.describe_learning(),
                     f"callshot scan calls.npz {recordings} --edges sound --out detections",
@@ -203,11 +170,10 @@ class Labelling:
 
     def describe_learning(self) -> str:
         """Return the command that makes a model of the calls."""
-        folder = str(self.journal.path.parent)
-        learn = ["callshot", "learn", folder, *self.search.arguments]
+        learn = ["callshot", "learn", str(self.folder), *self.search.arguments]
         return shlex.join([*learn, "--out", "calls.npz"])
 
-    def _read_sample(self) -> list[Any]:
+    def read_sample(self) -> list[Clip]:
         """Return the beginning of the first recording that can be read."""
         for name in self.library.paths:
             try:
@@ -269,21 +235,22 @@ class Labelling:
     def list_changes(self, after: int) -> Answer:
         """Return boxes and recordings that changed after the row `after` of the journal."""
         with self.lock:
-            changed: set[str] = set()
-            recordings: set[str] = set()
-            for seq, ids, names in reversed(self.labels.changes):
-                if seq <= after:
-                    break
-                changed |= ids
-                recordings |= names
-            boxes = self.labels.boxes
-            return {
-                "seq": self.seq,
-                "boxes": [boxes[one] for one in sorted(changed & boxes.keys())],
-                "gone": sorted(changed - boxes.keys()),
-                "recordings": self._describe_recordings(sorted(recordings)),
-                **self.count_names(),
-            }
+            return self.describe_changes(self.changes[after:], "")
+
+    def describe_changes(
+        self, changes: Sequence[tuple[set[str], set[str]]], reviewer: str
+    ) -> Answer:
+        """Return the boxes and recordings that rows of the journal changed."""
+        changed: set[str] = set().union(*(ids for ids, _ in changes))
+        recordings: set[str] = set().union(*(names for _, names in changes))
+        boxes = self.labels.boxes
+        return {
+            "seq": self.seq,
+            "boxes": [boxes[one] for one in sorted(changed & boxes.keys())],
+            "gone": sorted(changed - boxes.keys()),
+            "recordings": self._describe_recordings(sorted(recordings)),
+            **self.count_names(),
+        }
 
     def list_similar(self, box_id: str | None) -> Answer:
         """Return sounds that are similar to the calls that have the name of a box."""
@@ -307,11 +274,7 @@ class Labelling:
         return self.kinds.describe(calls, heard, self.clocks)
 
     def describe_tasks(self) -> Answer:
-        """Return how far the index is, the search for all calls, and which call helps most.
-
-        `advice` is the latest call of the name that gains most from one more; None if that is not
-        clear, or calls cannot be compared yet.
-        """
+        """Return how far the index is, the search for all calls, and which call helps most."""
         known = [*self.recordings.values()]
         duration_s = sum(recording.duration_s for recording in known)
         return {
@@ -328,7 +291,7 @@ class Labelling:
             labelled = [(box["id"], box["label"]) for box in calls]
             # The curve changes with the calls, and when the job has embedded more windows.
             key = (job is not None and job.state, labelled)
-            curve = self._curve.describe(key, partial(self._measure, calls))
+            curve = self.describe_curve(key, partial(self._measure, calls))
         label = curve.get("recommended")
         of_label = [box for box in calls if box["label"] == label]
         return max(of_label, key=itemgetter("time"), default=None)
@@ -371,7 +334,7 @@ class Labelling:
             known = group_by_recording([*labels.calls, *labels.deleted])
             for key, box in saved.items():
                 if box["reviewed"] and key not in decided:
-                    self._save_review(DELETE, {"id": key}, box["reviewer"])
+                    self._save_new(DELETE, {"id": key}, box["reviewer"])
             for key, row in decided.items():
                 if key in saved or labels.is_changed(key):
                     continue
@@ -389,13 +352,13 @@ class Labelling:
                 if is_call and find_same_call(own, body):
                     continue
                 action = ADD if is_call else NO
-                self._save_review(action, body, row["reviewer"] + IN_REVIEW)
+                self._save_new(action, body, row["reviewer"] + IN_REVIEW)
                 if is_call:
                     own.append(body)
             self._taken = reviews
 
-    def _save_review(self, action: str, body: dict[str, Any], reviewer: str) -> None:
-        self._save(make_row({"uuid": str(uuid.uuid4())}, action, body), reviewer)
+    def _save_new(self, action: str, body: dict[str, Any], reviewer: str) -> None:
+        self.save([make_row({"uuid": str(uuid.uuid4())}, action, body)], reviewer)
 
     def open_review(self, number: int) -> Review:
         """Return the review of what was found; confirm the calls that have a box."""
@@ -449,21 +412,11 @@ class Labelling:
         self.finding.stop()
         return self.describe_tasks()
 
-    def _check_id(self, action: str, box_id: str) -> None:
-        """Raise RequestError if a new box has the id of another, or no box has the id to change."""
-        labels = self.labels
-        is_there = box_id in labels.boxes or box_id in labels.refused
-        if action in (ADD, NO) and is_there:
-            raise RequestError("box: there is one with this id already", 409)
-        if action in (CHANGE, DELETE) and box_id not in labels.boxes:
-            raise RequestError("this call was deleted, or never saved", 404)
-
     def change(self, reviewer: str, request: Mapping[str, Any]) -> Answer:
         """Add, change or delete a box, or save that a sound is not of a name; return what changed.
 
-        A request that was saved before, by its uuid, is not saved again. A box that is added as
-        `tight` is cut to the sound in it. If it has no frequencies, or its recording does not reach
-        them, it gets the usual ones of its label.
+        A box that is added as `tight` is cut to the sound in it. If it has no frequencies, or its
+        recording does not reach them, it gets the usual ones of its label.
         """
         action = request.get("action")
         actions = (ADD, CHANGE, DELETE, NO)
@@ -476,7 +429,11 @@ class Labelling:
         row = make_row(request, action, {"id": box_id})
         with self.lock:
             if row["uuid"] not in self.journal.by_uuid:
-                self._check_id(action, box_id)
+                is_box = box_id in self.labels.boxes
+                if action in (ADD, NO) and (is_box or box_id in self.labels.refused):
+                    raise RequestError("box: there is one with this id already", 409)
+                if action in (CHANGE, DELETE) and not is_box:
+                    raise RequestError("this call was deleted, or never saved", 404)
                 is_tight = action == ADD and request.get("tight") is True
                 if is_tight or action == NO:
                     box = self._guess_band(box)
@@ -486,13 +443,12 @@ class Labelling:
                     raise RequestError("label: expected the name that it is not")
                 if is_tight:
                     row["body"] |= self._tighten(row["body"])
-            return self._save(row, reviewer)
+            return self.describe_changes(self.save([row], reviewer), reviewer)
 
     def _guess_band(self, box: Mapping[str, Any]) -> Mapping[str, Any]:
         """Fill in the frequencies of a box: the median of calls with its label, else all.
 
-        A box keeps frequencies that it has, unless they are above all of its recording: then it was
-        marked like a call in another one.
+        A box keeps the frequencies that it has, unless its recording does not reach them.
         """
         low_hz: Any = box.get("low_freq_hz")
         if box.get("label") is None:
@@ -525,65 +481,23 @@ class Labelling:
             return {"start_s": round(start_s, 4), "end_s": round(end_s, 4)}
         return {}
 
-    def undo(self, action: str, reviewer: str, request: Mapping[str, Any]) -> Answer:
-        """Take back the latest change of a reviewer, or with REDO bring back the last undone.
-
-        `nothing` in the answer is true if there was nothing to do.
-        """
-        assert action in (UNDO, REDO)
-        row = make_row(request, action, {"count": 1})
-        with self.lock:
-            self.journal.check_file()
-            is_known = row["uuid"] in self.journal.by_uuid
-            if not is_known and not self.labels.history.can(action, reviewer):
-                return {**self.list_changes(self.seq), "nothing": True}
-            return self._save(row, reviewer)
-
     def listen(self, reviewer: str, request: Mapping[str, Any]) -> Answer:
         """Save that a stretch of a recording was played."""
         row = make_row(request, LISTENED, self._check_span(request))
         with self.lock:
-            return self._save(row, reviewer)
-
-    def _save(self, row: Row, reviewer: str) -> Answer:
-        """Save a row, unless it is there already; return what it changed."""
-        self.journal.check_file()
-        known = self.journal.by_uuid.get(row["uuid"])
-        if known is not None:
-            return self.list_changes(known.seq - 1)
-        before = self.seq
-        for entry in self.journal.append(row["uuid"], reviewer, [row]):
-            self.labels.apply(entry)
-        return self.list_changes(before)
+            return self.describe_changes(self.save([row], reviewer), reviewer)
 
     def _check_span(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return recording, start and end of a request; raise RequestError if they make no sense.
-
-        A span that ends less than ROUNDING_S after its recording ends with it.
-        """
+        """Return recording, start and end of a request; raise RequestError if they are wrong."""
         recording = self.find_recording(request.get("recording"))
-        start_s: Any = request.get("start_s")
-        end_s: Any = request.get("end_s")
-        if not is_number(start_s) or not is_number(end_s):
-            raise RequestError("start_s, end_s: expected numbers")
-        latest_s = recording.duration_s
-        if not 0 <= start_s < min(end_s, latest_s) or end_s > latest_s + ROUNDING_S:
-            raise RequestError(
-                f"start_s, end_s: expected a span inside the {latest_s:.3f} s of "
-                f"{recording.path}"
-            )
-        return {
-            "recording": recording.path,
-            "start_s": float(start_s),
-            "end_s": min(float(end_s), latest_s),
-        }
+        start_s, end_s = check_span(request, recording.duration_s)
+        return {"recording": recording.path, "start_s": start_s, "end_s": end_s}
 
     def _check_box(self, box: Mapping[str, Any]) -> dict[str, Any]:
         """Return what the journal keeps of a box; raise RequestError if it makes no sense."""
         body = self._check_span(box)
-        none: dict[str, Any] = dict.fromkeys(("low_freq_hz", "high_freq_hz", "label"))
         if box.get("label") is None:
-            return body | none
+            return body | dict.fromkeys(("low_freq_hz", "high_freq_hz", "label"))
         if body["end_s"] - body["start_s"] > MAX_BOX_S:
             raise RequestError(f"a call is at most {MAX_BOX_S:g} s long")
         low_hz: Any = box.get("low_freq_hz")

@@ -1,8 +1,8 @@
 """Calls that people marked in recordings: the boxes that the rows of a journal make.
 
 A box is a call: `id`, `recording`, `start_s`, `end_s`, `low_freq_hz`, `high_freq_hz` and `label`.
-A box without a label and frequencies is a stretch in which there is nothing. Rows of the journal
-that are in effect (`History`) say what there is: the latest row of a box counts.
+A box without a label and frequencies is a stretch in which there is nothing. The latest row of a
+box that is in effect (`History`) counts.
 
 add, change   the whole box
 delete        which box
@@ -13,10 +13,8 @@ folder        where the recordings are now; they were moved
 What was listened to, or marked as nothing, and is in no box, is known to have no call.
 """
 
-from bisect import insort
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from operator import attrgetter
 from typing import Any
 
 from callshot.review.decisions import History
@@ -33,7 +31,6 @@ IN_REVIEW = " (review)"
 LISTENED = "listened"
 FOLDER = "folder"
 LONGER = 2  # an event that is more times as long as a call has more in it
-CHANGES = "a change of a box"
 PLACE = ("recording", "start_s", "end_s", "low_freq_hz", "high_freq_hz", "label")
 
 Box = dict[str, Any]
@@ -70,10 +67,7 @@ def length_of(place: Mapping[str, Any]) -> float:
 
 
 def find_same_call(calls: Iterable[Box], place: Mapping[str, Any]) -> Box | None:
-    """Return the first call with the recording and label of `place` that overlaps it; None if none.
-
-    The overlap is at least half of the shorter of the two.
-    """
+    """Return the first call like `place` that shares half of the shorter of the two with it."""
     for box in calls:
         if (box["recording"], box["label"]) != (place["recording"], place["label"]):
             continue
@@ -96,59 +90,46 @@ class Labels:
     boxes     by id
     refused   sounds that are not of a name, by id
     played_s  what was listened to, by recording
-    seq       number of the latest row
-    changes   for each row: its number, and the boxes (ids) and recordings that it changed
     folder    where the recordings are now, empty if they were not moved
-    history   what can be undone
-    _rows     in effect, by the id of their box, in order
+    history   what can be undone, and the rows in effect by the id of their box
     """
 
     def __init__(self) -> None:
-        self.seq = 0
         self.boxes: dict[str, Box] = {}
         self.refused: dict[str, Box] = {}
         self.played_s: dict[str, list[Span]] = {}
-        self.changes: list[tuple[int, set[str], set[str]]] = []
         self.folder = ""
-        self.history = History()
-        self._rows: dict[str, list[Entry]] = defaultdict(list)
+        self.history = History(lambda row: [row.body["id"]])
 
-    def apply(self, entry: Entry) -> None:
-        """Add a row."""
-        changed = set()
-        recordings = set()
+    def apply(self, entry: Entry) -> tuple[set[str], set[str]]:
+        """Add a row; return the boxes (ids) and the recordings that it changed."""
         body = entry.body
         if entry.action == FOLDER:
             self.folder = str(body["folder"])
-        elif entry.action == LISTENED:
+            return set(), set()
+        if entry.action == LISTENED:
             name = body["recording"]
             span = (float(body["start_s"]), float(body["end_s"]))
             self.played_s[name] = merge_spans([*self.played_s.get(name, ()), span])
-            recordings.add(name)
-        else:
-            rows, is_active = self.history.follow(entry)
-            for row in rows:
-                box_id = row.body["id"]
-                rows_of_box = self._rows[box_id]
-                if is_active:
-                    insort(rows_of_box, row, key=attrgetter("seq"))
-                else:
-                    rows_of_box.remove(row)
-                before = self.boxes.pop(box_id, None)
-                self.refused.pop(box_id, None)
-                after = self._find_box(box_id)
-                if after is not None:
-                    is_refused = rows_of_box[-1].action == NO
-                    table = self.refused if is_refused else self.boxes
-                    table[box_id] = after
-                changed.add(box_id)
-                recordings |= {box["recording"] for box in (before, after) if box}
-        self.seq = entry.seq
-        self.changes.append((entry.seq, changed, recordings))
+            return set(), {name}
+        changed = set()
+        recordings = set()
+        rows, _ = self.history.follow(entry)
+        for box_id in dict.fromkeys(row.body["id"] for row in rows):
+            before = self.boxes.pop(box_id, None)
+            self.refused.pop(box_id, None)
+            after = self._find_box(box_id)
+            if after is not None:
+                is_refused = self.history.rows[box_id][-1].action == NO
+                table = self.refused if is_refused else self.boxes
+                table[box_id] = after
+            changed.add(box_id)
+            recordings |= {box["recording"] for box in (before, after) if box}
+        return changed, recordings
 
     def _find_box(self, box_id: str) -> Box | None:
         """Return a box as its latest row in effect says; None if it is deleted."""
-        rows = self._rows[box_id]
+        rows = self.history.rows[box_id]
         if not rows or rows[-1].action == DELETE:
             return None
         latest = rows[-1]
@@ -165,19 +146,19 @@ class Labels:
         Calls that left because a decision in a review was taken back are not among them.
         """
         calls = []
-        for rows in self._rows.values():
+        for rows in self.history.rows.values():
             if not rows or rows[-1].action != DELETE:
                 continue
             is_by_person = not rows[-1].reviewer.endswith(IN_REVIEW)
             before = [row.body for row in rows if row.action in (ADD, CHANGE)]
-            is_call = bool(before) and before[-1]["label"] is not None
-            if is_by_person and is_call:
+            if is_by_person and before and before[-1]["label"] is not None:
                 calls.append(dict(before[-1]))
         return calls
 
     def is_changed(self, box_id: str) -> bool:
         """Return whether a person changed or deleted the box that a review had made."""
-        return any(not row.reviewer.endswith(IN_REVIEW) for row in self._rows[box_id])
+        rows = self.history.rows[box_id]
+        return any(not row.reviewer.endswith(IN_REVIEW) for row in rows)
 
     @property
     def calls(self) -> list[Box]:

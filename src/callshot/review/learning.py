@@ -7,6 +7,7 @@ the same way, are kept apart: they sound like a call, and are no fair sample of 
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -46,15 +47,15 @@ NO_BACKGROUND = "no windows without calls"
 
 
 class DecidedGroup(NamedTuple):
-    """Decided calls that are learned together.
+    """Decided calls that are learned together, in this order.
 
-    root     the folder of their recordings
-    is_call  whether they were confirmed, or else rejected
-    is_box   whether a person marked them, or else a scan found them
+    is_rejected  whether they were rejected, or else confirmed
+    root         the folder of their recordings
+    is_box       whether a person marked them, or else a scan found them
     """
 
+    is_rejected: bool
     root: Path
-    is_call: bool
     is_box: bool
 
 
@@ -74,9 +75,8 @@ def learn_review_files(
 ) -> LearningResult:
     """Make a model of the decisions of a review, or add them to one; write the result.
 
-    `add` is the model that they are added to: that of the review if it is the review itself. None
-    makes a model of these calls alone, with encoder and settings of the model of the review where
-    there is one.
+    `add` is the model that they are added to, or the review: its own model. Without it, the model
+    is of these calls alone, with encoder and settings of the model of the review if there is one.
     """
     check_model_path(out)
     results = read_review(review, rejected=True)
@@ -147,10 +147,7 @@ def _load_added(results: ReviewResults, review: Path, add: Path) -> Model:
 
 
 def _find_model(results: ReviewResults, folder: Path) -> Path:
-    """Return the file of the model whose detections a review is about.
-
-    Raise OptionError if the review has no model, InputError if its file is gone or damaged.
-    """
+    """Return the file of the model whose detections a review is about."""
     model = results.facts.get("model")
     if model is None:
         raise OptionError(
@@ -189,8 +186,7 @@ def _complete_options(
     if options.background == AUTO and is_labels and results.heard_s:
         options = replace(options, unknown_s=_find_unheard(results))
     elif options.background == AUTO:
-        # Nobody listened, or an unconfirmed detection may be a call: no window is known to have
-        # no call.
+        # An unconfirmed detection may be a call: no window is known to have no call.
         options = replace(options, background=NONE)
     if base is not None:
         return options.on_top_of(base.settings)
@@ -202,18 +198,14 @@ def _complete_options(
 
 
 def _find_unheard(results: ReviewResults) -> dict[str, tuple[Span, ...]]:
-    """Return the parts that nobody listened to, of recordings of which some part was heard."""
+    """Return the parts that were not listened to, of recordings that were in part."""
     files = RecordingFiles(results.roots)
     unheard = {}
     for name, heard_s in results.heard_s.items():
         with suppress(CallshotError):
-            # Before the first heard span, between each and the next, and after the last.
-            starts_s = [0.0, *(end_s for _, end_s in heard_s)]
-            ends_s = [
-                *(start_s for start_s, _ in heard_s),
-                files.describe(name).duration_s,
-            ]
-            gaps = zip(starts_s, ends_s, strict=True)
+            # Before the first span, between each and the next, and after the last.
+            edges_s = [0.0, *chain(*heard_s), files.describe(name).duration_s]
+            gaps = zip(edges_s[::2], edges_s[1::2], strict=True)
             unheard[name] = tuple(gap for gap in gaps if gap[0] < gap[1])
     return unheard
 
@@ -226,13 +218,8 @@ def _group_decided(results: ReviewResults) -> list[tuple[DecidedGroup, Cells]]:
         is_box = added is not None
         root = results.roots[box[0]]  # of its recording
         row = box if is_box else box[: len(PLACE)]
-        groups[DecidedGroup(root, is_call, is_box)].append(row)
-
-    def order(item: tuple[DecidedGroup, Any]) -> tuple[bool, Path, bool]:
-        group, _ = item
-        return (not group.is_call, group.root, group.is_box)
-
-    return sorted(groups.items(), key=order)
+        groups[DecidedGroup(not is_call, root, is_box)].append(row)
+    return sorted(groups.items())
 
 
 def _learn_group(
@@ -246,10 +233,7 @@ def _learn_group(
     embedding: EmbedOptions,
     progress: Progress,
 ) -> LearningResult:
-    """Learn a model of a group of decided calls.
-
-    Its messages name the review, its inputs the `source` of the calls, a file and its checksum.
-    """
+    """Learn a model of a group of decided calls; `source` are their file and its checksum."""
     columns = BOX_COLUMNS if group.is_box else PLACE
     # Not in the folder of the review, which may be on a disk that cannot be written.
     with TemporaryDirectory(prefix="callshot-") as folder:
@@ -280,7 +264,7 @@ def _learn_group(
 
 def _add_group(model: Model | None, part: Model, group: DecidedGroup) -> Model:
     """Return a model with the calls of `part`, the model of a group: examples, or rejected ones."""
-    if group.is_call:
+    if not group.is_rejected:
         # Boxes are no sample of what a model finds, so they calibrate nothing.
         spans = part.examples.spans.with_columns(reviewed=not group.is_box)
         part = replace(part, examples=replace(part.examples, spans=spans))

@@ -18,18 +18,13 @@ from callshot.corpus.recordings import Library
 from callshot.detection.events import RecordingFolder, open_recordings
 from callshot.detection.exports import EXPORTS, export_events
 from callshot.detection.index.clock import find_clock_time, shift_clock
-from callshot.errors import (
-    CallshotError,
-    InputError,
-    RequestError,
-    check_choice,
-)
+from callshot.errors import CallshotError, InputError, RequestError, check_choice
 from callshot.files import FOUND, is_inside
 from callshot.records import Finding
 from callshot.records.frames import EVENTS, Frame
-from callshot.review.decisions import SPLIT, Decisions, apply_rows
+from callshot.review.decisions import SPLIT, Decisions
 from callshot.review.journal import JOURNAL, TORN, Journal, read_journal
-from callshot.review.labels import CHANGES, LABELS, Labels, Span
+from callshot.review.labels import LABELS, Labels, Span
 from callshot.review.similar import INDEX_FOLDER
 from callshot.review.sound import RecordingFiles
 from callshot.review.sources import (
@@ -109,7 +104,7 @@ def read_review(
     >>> journal = open_journal(folder, {"items": 1})
     >>> place = {"item": 0, "recording": "a.wav", "start_s": 1.0, "end_s": 2.0, "label": "roar"}
     >>> row = {"uuid": "1", "action": "confirm", "body": {**place, "verdict": "roar"}}
-    >>> _ = journal.append("1", "ada", [row])
+    >>> _ = journal.append("ada", [row])
     >>> journal.close()
     >>> read_review(folder).events.select("label", "reviewer").rows()
     [('roar', 'ada')]
@@ -119,9 +114,8 @@ def read_review(
         return read_labels(journal, reviewer, rejected=rejected)
     count = journal.facts.get("items", 0)
     events = pl.DataFrame(schema=dict(EVENTS)).clear(count)
-    items = make_items(events.with_columns(recording=pl.lit("")))
-    decisions = Decisions(items)
-    decisions.apply_all(journal.entries, journal.path)
+    decisions = Decisions(make_items(events.with_columns(recording=pl.lit(""))))
+    journal.replay(decisions.apply)
     # What the journal says of each item: of added ones when they were added, of others last.
     new_items = decisions.items.frame[count:].iter_rows(named=True)
     bodies: dict[int, Mapping[str, Any]] = dict(enumerate(new_items, count))
@@ -166,10 +160,9 @@ def add_undecided(
     reviewer: str,
     whose: str | None = None,
 ) -> ReviewResults:
-    """Return calls with all other annotations as they were: corrected annotations.
+    """Return calls with all other annotations as they were; without rejected and split ones.
 
-    What was rejected, or is split into other calls, is left out. `whose` decisions count: all by
-    default.
+    `whose` decisions count: all by default.
     """
     rows = []
     split = set()
@@ -177,11 +170,8 @@ def add_undecided(
     for item, row in enumerate(decisions.items.frame.iter_rows(named=True)):
         by_reviewer = decisions.find_all(item)
         if whose is not None:
-            by_reviewer = {
-                name: decision
-                for name, decision in by_reviewer.items()
-                if name == whose
-            }
+            is_known = whose in by_reviewer
+            by_reviewer = {whose: by_reviewer[whose]} if is_known else {}
         is_split = any(one["action"] == SPLIT for one in by_reviewer.values())
         # Parts of an item that somebody else split are not there.
         is_there = row["parent"] is None or whose is None or row["parent"] in split
@@ -204,7 +194,7 @@ def read_labels(
     With `rejected`, also the sounds that are not of a name, as not confirmed.
     """
     labels = Labels()
-    apply_rows(labels.apply, journal.entries, journal.path, CHANGES)
+    journal.replay(labels.apply)
     root = Path(labels.folder or str(journal.facts.get("source")))
     heard_s = labels.find_heard()
     clocks: dict[str, str | None] = {}
@@ -235,10 +225,9 @@ def read_labels(
 def convert_review(
     folder: Path, format: str, out: Path, recordings: Path | None
 ) -> tuple[ReviewResults, list[Path]]:
-    """Write the confirmed calls of a review to the folder `out`, in one of EXPORTS.
+    """Write the confirmed calls of a review in one of EXPORTS; return them, and the files.
 
-    Return the calls, and the files. `recordings` is the folder of all recordings, also of those
-    without calls; a format whose times run on over all recordings needs it.
+    `recordings` is the folder of all recordings, which a format whose times run on needs.
     """
     check_choice("to", format, EXPORTS)
     results = read_review(folder)
@@ -249,10 +238,7 @@ def convert_review(
 
 
 def pack_calls(results: ReviewResults, format: str) -> tuple[str, bytes]:
-    """Return the calls in a format as a file to download: its name and its content.
-
-    A format of several files becomes a ZIP file.
-    """
+    """Return the calls in a format as a file to download, ZIP for several: name and content."""
     exports = {name: one for name, one in EXPORTS.items() if one.on_page}
     if format not in exports:
         raise RequestError(f"format: expected one of {', '.join(exports)}", 404)

@@ -19,12 +19,7 @@ from typing import TYPE_CHECKING, Any
 from callshot.corpus.recordings import find_recordings
 from callshot.corpus.segment_table import SEGMENTS
 from callshot.errors import InputError, OptionError, OutputError
-from callshot.files import (
-    LockBusy,
-    check_own_folder,
-    hold_lock,
-    make_folder,
-)
+from callshot.files import LockBusy, check_own_folder, hold_lock, make_folder
 from callshot.review.finding import Finding
 from callshot.review.journal import Journal, is_review, open_journal, read_journal
 from callshot.review.labelling import Labelling
@@ -73,10 +68,9 @@ class ServerOptions:
 def open_review(
     path: Path, sources: SourceOptions, options: ServerOptions, out: Path | None = None
 ) -> Iterator[Review]:
-    """Open the review of a scan, segments or study at `path`, with its journal in the folder `out`.
+    """Open the review of a source, with its journal in `out`, by default `review` beside it.
 
-    By default the journal is in the folder `review` beside the source. Only one process at a time
-    can open a review. A journal about other items is an error.
+    Only one process at a time can open a review. A journal about other items is an error.
     """
     beside = path.parent if path.is_file() else path
     folder = out or beside / REVIEW_FOLDER
@@ -110,10 +104,9 @@ def open_labelling(
     out: Path | None = None,
     searching: SearchOptions | None = None,
 ) -> Iterator[Labelling]:
-    """Open recordings to be labelled, a folder or one file, with what is saved in `out`.
+    """Open recordings to be labelled, with what is saved in `out`, by default `labels` beside them.
 
-    By default that is the folder `labels` beside the recordings. If the recordings were moved since
-    the last time, the new place is saved. Without `searching`, similar sounds are not searched.
+    Without `searching`, similar sounds are not searched.
     """
     check_no_url(path)
     beside = path.parent if path.is_file() else path
@@ -174,10 +167,7 @@ def find_user(options: ServerOptions) -> str:
 
 
 def serve_review(
-    path: Path,
-    sources: SourceOptions,
-    options: ServerOptions,
-    out: Path | None = None,
+    path: Path, sources: SourceOptions, options: ServerOptions, out: Path | None = None
 ) -> None:
     """Serve the page of a review until Ctrl-C; the arguments are those of `open_review`."""
     check_server(options)
@@ -193,8 +183,7 @@ def serve_labelling(
 ) -> None:
     """Serve the page to label recordings until Ctrl-C; see `open_labelling`.
 
-    Of a study, a table of segments, or recordings with annotations, serve the annotations to be
-    corrected, unless the recordings have labels already.
+    Annotations of a study, a table or recordings without labels are to be corrected instead.
     """
     check_server(options)
     check_no_url(path)
@@ -227,11 +216,10 @@ def serve(session: Review | Labelling, options: ServerOptions) -> None:
 
     from callshot.review.web_safety import Access
 
-    folder = session.journal.path.parent
-    earlier_port, token = read_address(folder)
+    earlier_port, token = read_address(session.folder)
     with listen(options, earlier_port) as listener:
         port = listener.getsockname()[1]
-        write_address(folder, port, token)
+        write_address(session.folder, port, token)
         access = Access(token, options.host or LOOPBACK, port, session.reviewer)
         _announce(access, options)
         for note in session.journal.notes:
@@ -257,7 +245,7 @@ def serve(session: Review | Labelling, options: ServerOptions) -> None:
         try:
             server.run(sockets=[listener])
         finally:  # after Ctrl-C too
-            print(f"stopped; everything is saved in {folder}")
+            print(f"stopped; everything is saved in {session.folder}")
             print(f"next: {session.describe_learning()}")
 
 
@@ -285,10 +273,7 @@ def _announce(access: "Access", options: ServerOptions) -> None:
 
 
 def listen(options: ServerOptions, earlier_port: int | None = None) -> socket.socket:
-    """Return a socket that listens: at the wanted port, or else the last used one or a free one.
-
-    Raise OutputError if there is none.
-    """
+    """Return a socket that listens: at the wanted port, or else the last used one or a free one."""
     host = options.host or LOOPBACK
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     ports = [earlier_port, *range(FIRST_PORT, FIRST_PORT + PORTS), 0]

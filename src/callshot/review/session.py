@@ -1,4 +1,4 @@
-"""A review that is open: items, the journal of decisions on them, and what follows from both.
+"""An open review: items, the journal of decisions on them, and what follows from both.
 
 Methods that answer the page return what it gets as JSON. They may be called from several threads;
 one of them at a time reads or changes decisions.
@@ -7,12 +7,12 @@ one of them at a time reads or changes decisions.
 import shlex
 import time
 import uuid
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
+from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -30,19 +30,20 @@ from callshot.review.decisions import (
     SKIPPED,
     UNDECIDED,
     Decisions,
+    History,
     check_decision,
     check_name,
     describe_item,
     make_row,
 )
 from callshot.review.estimates import (
-    BackgroundCurve,
+    Answer,
     compute_curve,
     estimate_precision,
     find_obstacle,
     measure_agreement,
 )
-from callshot.review.journal import Journal, Row
+from callshot.review.journal import Entry, Journal, Row
 from callshot.review.sound import Clip, Picture, make_levels
 from callshot.review.sources import (
     CLIPPED,
@@ -62,7 +63,6 @@ from callshot.review.sources import (
     select_items,
 )
 from callshot.spans import Spans
-from callshot.version import __version__
 
 if TYPE_CHECKING:
     from callshot.detection.model import Model
@@ -90,6 +90,8 @@ USUAL_RATE_HZ = 48000.0
 ULTRASOUND_RATE_HZ = 96000.0
 LEVEL_ITEMS = 5  # from which the quietest colour is chosen
 LEVEL_QUANTILE = 0.3
+LEVEL_WIDTH = 100  # of a picture whose levels are measured
+LEVEL_HEIGHT = 64
 MAX_LEVEL_S = 10.0
 LOUD_QUANTILE = 0.998
 MIN_RANGE_DB = 20.0
@@ -101,11 +103,124 @@ FLOOR_DB = -100.0
 EDGE_S = 1e-3
 FULL_SCALE = 0.9999
 FLOOR_STEP_DB = 5.0
+# Columns of items that the page gets as they are.
+SHOWN = (
+    *PLACE,
+    *SCORES,
+    *PROBABILITY,
+    *FREQUENCIES,
+    "clock",
+    "parent",
+    "added",
+    "doubt",
+)
 
-Answer = dict[str, Any]
+
+class Session:
+    """An open journal, what is in effect after its rows, and a worker beside the page.
+
+    changes  what each row of the journal changed, as `apply` returned it
+    """
+
+    score_version = 0
+
+    def __init__(
+        self,
+        journal: Journal,
+        reviewer: str,
+        apply: Callable[[Entry], Any],
+        history: History,
+    ) -> None:
+        self.journal = journal
+        self.folder = journal.path.parent
+        self.reviewer = reviewer
+        self.lock = RLock()
+        self.changes = journal.replay(apply)
+        self.worker = ThreadPoolExecutor(1, "callshot-beside")
+        self._apply = apply
+        self._history = history
+        self._curve: Answer = {"why": "the curve is being computed"}
+        self._curve_key: Any = None  # what the latest curve is about
+        self._next_curve: Future[Answer] | None = None
+
+    def close(self) -> None:
+        """Stop what runs beside the page."""
+        self.worker.shutdown(cancel_futures=True)
+
+    @property
+    def seq(self) -> int:
+        """The number of the latest row of the journal."""
+        return len(self.changes)
+
+    def read_sample(self) -> list[Clip]:
+        """Return sounds by which the settings of spectrograms are chosen."""
+        raise NotImplementedError
+
+    def describe_changes(self, changes: Sequence[Any], reviewer: str) -> Answer:
+        """Return what rows of the journal changed, as it is now."""
+        raise NotImplementedError
+
+    @cached_property
+    def _presets(self) -> tuple[dict[str, Answer], str]:
+        return suggest_presets(self.read_sample())
+
+    def describe_page(self, title: str, reviewer: str) -> Answer:
+        """Return what both pages need once."""
+        presets, preset = self._presets
+        return {
+            "title": title,
+            "review_id": str(self.journal.facts.get("id")),
+            "reviewer": reviewer,
+            "presets": presets,
+            "preset": preset,
+            "exports": [name for name, one in EXPORTS.items() if one.on_page],
+            "seq": self.seq,
+        }
+
+    def describe_curve(self, key: Any, compute: Callable[[], Answer]) -> Answer:
+        """Return the latest k-shot curve; start to compute another one unless one is computed.
+
+        `key` stands for the data of the curve that `compute` returns. `pending` in the answer is
+        true if the curve of this key is not the latest.
+        """
+        if self._next_curve is not None and self._next_curve.done():
+            self._curve = self._next_curve.result()
+            self._next_curve = None
+        if self._next_curve is None and key != self._curve_key:
+            self._curve_key = key
+            self._next_curve = self.worker.submit(compute)
+        return {**self._curve, "pending": self._next_curve is not None}
+
+    def save(self, rows: Sequence[Row], reviewer: str) -> list[Any]:
+        """Save the rows that are not saved yet as one batch; return what each row changed."""
+        self.journal.check_file()
+        uuids = [row["uuid"] for row in rows]
+        if len(set(uuids)) < len(uuids):
+            raise RequestError("uuid: the same twice in one request")
+        new = [row for row in rows if row["uuid"] not in self.journal.by_uuid]
+        if new:
+            for entry in self.journal.append(reviewer, new):
+                self.changes.append(self._apply(entry))
+        return [self.changes[self.journal.by_uuid[one].seq - 1] for one in uuids]
+
+    def undo(self, action: str, reviewer: str, request: Mapping[str, Any]) -> Answer:
+        """Take back the latest batches of a reviewer, or with REDO bring back what was taken last.
+
+        `count` in the request is how many; `nothing` says that there was nothing to do.
+        """
+        count = request.get("count", 1)
+        if type(count) is not int or not 1 <= count <= MAX_UNDO:
+            raise RequestError("count: expected a number of 1 or more")
+        row = make_row(request, action, {"count": count})
+        with self.lock:
+            self.journal.check_file()
+            is_saved = row["uuid"] in self.journal.by_uuid
+            nothing = not is_saved and not self._history.can(action, reviewer)
+            changes = [] if nothing else self.save([row], reviewer)
+            return {**self.describe_changes(changes, reviewer), "nothing": nothing}
 
 
-class Review:
+class Review(Session):
     """An open review of a source: its items, the decisions on them, and scores that follow these.
 
     sample         all items of the source in the random order of `draw_sample`
@@ -118,46 +233,37 @@ class Review:
         self, source: Source, journal: Journal, *, reviewer: str, blind: bool = False
     ) -> None:
         self.source = source
-        self.journal = journal
-        self.reviewer = reviewer
+        self.decisions = Decisions(source.items)
+        super().__init__(
+            journal, reviewer, self.decisions.apply, self.decisions.history
+        )
         self.blind = blind
-        self.lock = RLock()
         self.scores: Scores | None = None
         self.why_no_scores = source.why_no_scores
-        self.score_version = 0
         self.sample = draw_sample(source.items, SEED)
         self._ranks = pl.DataFrame()
         self._ranks_of = -1  # version of scores
-        self._pictures: dict[Any, Answer] = {}  # settings that suit a label
-        self.decisions = Decisions(source.items)
-        self.decisions.apply_all(journal.entries, journal.path)
+        self._pictures: dict[Any, Picture] = {}  # that suit a label
         self._score_worker = ThreadPoolExecutor(1, "callshot-scores")
         # The update of scores that was asked for and has not begun.
         self._queued_update: Future[None] | None = None
-        self._curve_worker = ThreadPoolExecutor(1, "callshot-curve")
-        self._curve = BackgroundCurve(self._curve_worker)
         self._is_closed = False
         if source.annotations is not None:
-            self._curve_worker.submit(self._find_clipped)
+            self.worker.submit(self._find_clipped)
         if source.load_scores is not None:
             self.why_no_scores = "the vectors of the detections are being read"
-            self._score_worker.submit(self._load_scores)
+            self._score_worker.submit(self._load_scores, source.load_scores)
 
     def close(self) -> None:
         """Stop what runs beside the review."""
         self._is_closed = True
         self._score_worker.shutdown(cancel_futures=True)
-        self._curve_worker.shutdown(cancel_futures=True)
+        super().close()
 
     @property
     def items(self) -> Spans:
         """All items, with the latest scores."""
         return self.decisions.items
-
-    @property
-    def seq(self) -> int:
-        """The number of the latest row of the journal."""
-        return self.decisions.seq
 
     @property
     def model(self) -> "Model | None":
@@ -179,27 +285,23 @@ class Review:
         files = self.source.files
         items = self.source.items.frame.sort("recording", "start_s")
         for part in items.partition_by("recording", maintain_order=True):
-            with (
-                suppress(CallshotError),
-                files.open(part["recording"][0]) as reader,
-            ):
+            with suppress(CallshotError), files.open(part["recording"][0]) as reader:
                 for row in part.iter_rows(named=True):
                     if self._is_closed:
                         return
-                    span_s = (row["start_s"], row["end_s"])
                     signal = reader.read_decodable(
-                        *span_s,
+                        row["start_s"],
+                        row["end_s"],
                         rate_hz=round(reader.recording.rate_hz),
                         channel_rule=files.channel_rule,
                     )
-                    starts_late = span_s[0] > EDGE_S
-                    ends_early = span_s[1] < reader.recording.duration_s - EDGE_S
+                    starts_late = row["start_s"] > EDGE_S
+                    ends_early = row["end_s"] < reader.recording.duration_s - EDGE_S
                     is_cut = starts_late != ends_early  # not a file of one call
                     if is_cut or np.abs(signal).max() >= FULL_SCALE:
                         clipped.append(row["row"])
         words = pl.concat_str("doubt", pl.lit(f" {CLIPPED}"))
-        is_clipped = pl.col("row").is_in(clipped)
-        doubt = pl.when(is_clipped).then(words).otherwise("doubt")
+        doubt = pl.when(pl.col("row").is_in(clipped)).then(words).otherwise("doubt")
         with self.lock:
             frame = self.items.frame.with_columns(doubt=doubt)
             self.decisions.items = replace(self.items, frame=frame)
@@ -225,11 +327,10 @@ class Review:
                     confirmed.setdefault(label, []).append(item)
             return confirmed
 
-    def _load_scores(self) -> None:
+    def _load_scores(self, load: Callable[[Path], Scores]) -> None:
         """Load what scores are computed from; runs in a thread. If that fails, keep the reason."""
-        assert self.source.load_scores is not None
         try:
-            self.scores = self.source.load_scores(self.journal.path.parent)
+            self.scores = load(self.folder)
             self.why_no_scores = ""
         except (CallshotError, MemoryError, OSError) as error:
             self.why_no_scores = f"scores do not follow the decisions: {error}"
@@ -238,7 +339,7 @@ class Review:
     def ask_scores(self) -> Future[None]:
         """Ask for scores by the decisions as they are now; the future is done when they are there.
 
-        Scores that were asked for, but not begun, are computed once for all who asked.
+        Updates that have not begun are one.
         """
         with self.lock:
             if self._queued_update is None:
@@ -246,10 +347,7 @@ class Review:
             return self._queued_update
 
     def _update_scores(self) -> None:
-        """Compute scores by the confirmed calls in a thread, and show them if they changed.
-
-        It waits first, while decisions keep coming: the page goes before scores.
-        """
+        """Compute scores in a thread when no decisions come any more; show them if they changed."""
         for _ in range(MAX_PAUSES):
             seq = self.seq
             time.sleep(PAUSE_S)
@@ -272,7 +370,7 @@ class Review:
 
     def describe_session(self, reviewer: str) -> Answer:
         """Return everything about a session that the page needs once."""
-        presets, preset = self._presets
+        page = self.describe_page(self.source.title, reviewer)
         with self.lock:
             frame = self.items.frame
             source = self.source
@@ -293,15 +391,11 @@ class Review:
                 elif doubts:  # the first order, if scores say what looks wrong
                     orders.insert(0 if len(scores) else len(orders), order)
             return {
-                "title": source.title,
-                "kind": source.kind,
+                **page,
                 "doubts": doubts,
                 "annotations": source.annotations,
-                "review_id": str(self.journal.facts.get("id")),
-                "reviewer": reviewer,
                 "reviewers": sorted({*reviewers, reviewer}),
                 "blind": self.blind,
-                "version": __version__,
                 "labels": self.list_labels(),
                 "orders": orders,
                 "total": int(self.decisions.is_active.sum()),
@@ -309,18 +403,14 @@ class Review:
                 "score_range": [scores.min(), scores.max()] if len(scores) else None,
                 "has_clock": frame["hour"].is_not_null().any(),
                 "why_no_refresh": self.why_no_scores or None,
-                "presets": presets,
-                "preset": preset,
                 "max_context_s": MAX_CONTEXT_S,
-                "exports": [name for name, one in EXPORTS.items() if one.on_page],
                 "learn_command": self.describe_learning(),
-                "seq": self.seq,
                 "score_version": self.score_version,
             }
 
     def describe_learning(self) -> str:
         """Return the command that makes a model with the confirmed calls."""
-        folder = shlex.quote(str(self.journal.path.parent))
+        folder = shlex.quote(str(self.folder))
         facts = self.source.facts
         if facts.get("model") is not None:
             return f"callshot learn --add {folder} --out better.npz"
@@ -328,18 +418,15 @@ class Review:
         return f"callshot learn {folder}{encoder} --out calls.npz"
 
     def list_labels(self) -> list[Answer]:
-        """Return all labels with their number of items and the key for each."""
-        counts = Counter(self.source.items["label"])
+        """Return all labels with the key for each."""
         return [
-            {"name": name, "key": KEYS[n : n + 1] or None, "count": counts[name]}
+            {"name": name, "key": KEYS[n : n + 1] or None}
             for n, name in enumerate(self.decisions.labels)
         ]
 
-    @cached_property
-    def _presets(self) -> tuple[dict[str, Answer], str]:
-        """The spectrogram settings of each preset, and the name of the preset that suits."""
-        items = self.source.items.frame[self.sample[:LEVEL_ITEMS]]
-        return suggest_presets(self._read_clips(items))
+    def read_sample(self) -> list[Clip]:
+        """Return the sound of some items."""
+        return self._read_clips(self.source.items.frame[self.sample[:LEVEL_ITEMS]])
 
     def _read_clips(self, items: pl.DataFrame) -> list[Clip]:
         """Return the sound of items, without those that cannot be read."""
@@ -357,17 +444,20 @@ class Review:
         It is the label of an item, or of an example if its number is not negative. Where the band
         of its calls is not known, it is the one of the picture. The band of the item is in it.
         """
-        label = self.find_label(item, example)
-        key = (label, picture.min_hz, picture.max_hz, picture.window_s)
-        if key not in self._pictures:
-            fitted = self._fit_label(picture, label)
-            names = ("min_hz", "max_hz", "window_s", "floor_db", "range_db")
-            self._pictures[key] = {name: getattr(fitted, name) for name in names}
-        fitted = replace(picture, **self._pictures[key])
+        if self.model is not None and 0 <= example < self.first_call:
+            label: str | None = self.model.examples.label[example]
+        else:
+            number = item if example < 0 else example - self.first_call
+            self.check_item(number)
+            label = self.items.frame["label"][number]
+        small = replace(picture, width=LEVEL_WIDTH, height=LEVEL_HEIGHT)
+        if (label, small) not in self._pictures:
+            self._pictures[label, small] = self._fit_label(small, label)
+        fitted = self._pictures[label, small]
+        fitted = replace(fitted, width=picture.width, height=picture.height)
         if example >= 0:
             return fitted
-        own = self.items.frame.row(item, named=True)
-        low_hz, high_hz = own["low_freq_hz"], own["high_freq_hz"]
+        low_hz, high_hz = self.items.frame.select(FREQUENCIES).row(item)
         if low_hz is None or high_hz is None:
             return fitted
         margin_hz = ITEM_MARGIN * (high_hz - low_hz)
@@ -381,23 +471,13 @@ class Review:
         sampled = in_order.filter(pl.col("label").eq_missing(pl.lit(label)))
         low_hz = sampled["low_freq_hz"].quantile(BAND_QUANTILE)
         high_hz = sampled["high_freq_hz"].quantile(1 - BAND_QUANTILE)
-        fitted = picture
         if low_hz is not None and high_hz is not None and low_hz < high_hz:
             margin_hz = BAND_MARGIN * (high_hz - low_hz)
             top_hz = high_hz + margin_hz
             low_hz = max(0.0, low_hz - margin_hz)
             window_s = max(picture.window_s, MIN_ROWS / (top_hz - low_hz))
-            fitted = replace(picture, min_hz=low_hz, max_hz=top_hz, window_s=window_s)
-        return fit_contrast(fitted, self._read_clips(sampled[:LEVEL_ITEMS]))
-
-    def find_label(self, item: int, example: int) -> str | None:
-        """Return the label of an item, or of an example if its number is not negative."""
-        if self.model is not None and 0 <= example < self.first_call:
-            return self.model.examples.label[example]
-        number = item if example < 0 else example - self.first_call
-        self.check_item(number)
-        label: str | None = self.items.frame["label"][number]
-        return label
+            picture = replace(picture, min_hz=low_hz, max_hz=top_hz, window_s=window_s)
+        return fit_contrast(picture, self._read_clips(sampled[:LEVEL_ITEMS]))
 
     def list_queue(
         self,
@@ -412,9 +492,8 @@ class Review:
     ) -> Answer:
         """List the numbers of items from `offset` on, at most `limit`, in one of ORDERS.
 
-        Items are in a `state` for this reviewer: a key of STATES, or conflict, or all. With
-        `whose`, only items that this other reviewer decided or skipped are listed. `filters` are
-        those of `select_items`.
+        `state` is a key of STATES, or conflict, or all. With `whose`, only items that this other
+        reviewer decided or skipped are listed. `filters` are those of `select_items`.
         """
         with self.lock:
             decisions = self.decisions
@@ -433,19 +512,11 @@ class Review:
             thresholds = self.source.thresholds
             ordered = order_items(order, self.items, thresholds, self.sample)
             ids = ordered[keep[ordered]]
-            return {
-                "total": len(ids),
-                "offset": offset,
-                "ids": ids[offset : offset + limit].tolist(),
-                "seq": self.seq,
-                "score_version": self.score_version,
-            }
+            listed = ids[offset : offset + limit].tolist()
+            return {"total": len(ids), "ids": listed}
 
     def _rank_items(self) -> pl.DataFrame:
-        """Return the place of each item of the source among those of its label, and their number.
-
-        The best score has place 1.
-        """
+        """Return the place of each item of the source among its label, 1 the best, and how many."""
         if self._ranks_of != self.score_version:
             score = pl.col("score")
             source = self.items.frame[: self.decisions.source_count]
@@ -472,20 +543,9 @@ class Review:
     def describe_items(self, ids: Sequence[int], reviewer: str) -> list[Answer]:
         """Describe items as a reviewer sees them: their place, scores, and decisions on them.
 
-        Items that do not exist, or not any more, are left out. In a blind review the decisions of
-        others are left out too.
+        Items that are gone are left out, and in a blind review the decisions of others.
         """
         described = []
-        names = (
-            *PLACE,
-            *SCORES,
-            *PROBABILITY,
-            *FREQUENCIES,
-            "clock",
-            "parent",
-            "added",
-            "doubt",
-        )  # columns that stay as they are
         with self.lock:
             ranks = self._rank_items()
             for item in ids:
@@ -499,16 +559,17 @@ class Review:
                     settled = None
                 row = self.items.frame.row(item, named=True)
                 start_s, end_s = self.decisions.find_span(item, reviewer)
-                duration_s = self.source.durations_s.get(row["recording"])
                 described.append(
                     {
-                        **{name: row[name] for name in names},
+                        **{name: row[name] for name in SHOWN},
                         "id": item,
                         "rank": None if row["added"] else ranks["rank"][row["row"]],
                         "rank_of": ranks["rank_of"][row["row"]],
                         "start_s": start_s,
                         "end_s": end_s,
-                        "recording_duration_s": duration_s,
+                        "recording_duration_s": self.source.durations_s.get(
+                            row["recording"]
+                        ),
                         "original": {name: row[name] for name in PLACE[1:]},
                         "decision": own,
                         "settled": settled,
@@ -525,23 +586,25 @@ class Review:
     def list_changes(self, after: int) -> Answer:
         """Return which items changed after the row `after` of the journal."""
         with self.lock:
-            touched = set()
-            for seq, changed in reversed(self.decisions.changes):
-                if seq <= after:
-                    break
-                touched |= changed
             return {
                 "seq": self.seq,
-                "items": sorted(touched),
+                "items": sorted(set().union(*self.changes[after:])),
                 "score_version": self.score_version,
             }
 
-    def describe_progress(self, reviewer: str) -> Answer:
-        """Return what the decisions so far amount to, as a reviewer may see it.
+    def describe_changes(self, changes: Sequence[set[int]], reviewer: str) -> Answer:
+        """Return the items that rows changed, those that are gone, and how far a reviewer is."""
+        touched = set().union(*changes)
+        return {
+            "seq": self.seq,
+            "items": self.describe_items(sorted(touched), reviewer),
+            "gone": sorted(touched & self.decisions.gone),
+            "progress": self.count_progress(reviewer),
+            "score_version": self.score_version,
+        }
 
-        That is how much is done, the precision of each class, how far reviewers agree, and the
-        k-shot curve of the confirmed calls.
-        """
+    def describe_progress(self, reviewer: str) -> Answer:
+        """Return what the decisions so far amount to, as a reviewer may see it."""
         with self.lock:
             decisions = self.decisions
             counts = self.count_progress(reviewer)
@@ -577,9 +640,7 @@ class Review:
                 "reviewers": reviewers,
                 "classes": classes,
                 "agreement": {**agreement, "conflicts": conflicts},
-                "curve": self._describe_curve(),
-                "seq": self.seq,
-                "score_version": self.score_version,
+                "curve": self._describe_confirmed(),
             }
 
     def count_progress(self, reviewer: str) -> dict[str, int]:
@@ -593,7 +654,7 @@ class Review:
             "skipped": skipped,
         }
 
-    def _describe_curve(self) -> Answer:
+    def _describe_confirmed(self) -> Answer:
         """Return the k-shot curve of the calls confirmed so far, or why there is none."""
         if self.scores is None:
             return {"why": self.why_no_scores}
@@ -604,7 +665,7 @@ class Review:
             return {"why": why}
         vectors = self.scores.vectors
         compute = partial(compute_curve, confirmed, recording, vectors)
-        return self._curve.describe(confirmed, compute)
+        return self.describe_curve(confirmed, compute)
 
     # What the page does
 
@@ -617,39 +678,22 @@ class Review:
         if not isinstance(requests, list) or not 1 <= len(requests) <= MAX_ITEMS:
             raise RequestError(f"decisions: expected a list of 1 to {MAX_ITEMS}")
         with self.lock:
-            find_duration_s = self.source.durations_s.get
+            durations_s = self.source.durations_s
             rows = [
-                check_decision(one, self.decisions, reviewer, find_duration_s)
+                check_decision(one, self.decisions, reviewer, durations_s)
                 for one in requests
             ]
-            touched = self._save(rows, reviewer)
-            for row in rows:  # also of those that were saved before
-                touched.add(row["body"].get("item", row["body"].get("beside")))
+            touched = set().union(*self.save(rows, reviewer))
             # Their parts, and calls that were added to them, change with them.
             is_part = self.items.frame["parent"].is_in(list(touched))
-            touched |= set(is_part.fill_null(value=False).arg_true())
-            answer = self._describe_change(touched, reviewer)
-            return {**answer, "saved": [row["uuid"] for row in rows]}
+            parts = is_part.fill_null(value=False).arg_true()
+            return self.describe_changes([touched, set(parts)], reviewer)
 
-    def undo(self, action: str, reviewer: str, request: Mapping[str, Any]) -> Answer:
-        """Take back the latest batches of a reviewer, or with REDO bring back what was taken last.
-
-        `count` in the request is how many. Return what changed; `gone` are items that are no more,
-        and `nothing` is true if there was nothing to do.
-        """
-        count = request.get("count", 1)
-        if type(count) is not int or not 1 <= count <= MAX_UNDO:
-            raise RequestError("count: expected a number of 1 or more")
-        row = make_row(request, action, {"count": count})
-        with self.lock:
-            self.journal.check_file()
-            decisions = self.decisions
-            is_saved = row["uuid"] in self.journal.by_uuid
-            nothing = not is_saved and not decisions.history.can(action, reviewer)
-            touched = set() if nothing else self._save([row], reviewer)
-            answer = self._describe_change(touched, reviewer)
-            gone = sorted(touched & decisions.gone)
-            return {**answer, "gone": gone, "nothing": nothing}
+    def save(self, rows: Sequence[Row], reviewer: str) -> list[set[int]]:
+        """Save rows, and ask for scores by them."""
+        changes = super().save(rows, reviewer)
+        self.ask_scores()
+        return changes
 
     def settle(self, reviewer: str, request: Mapping[str, Any]) -> Answer:
         """Settle a conflict on an item: the label of the request holds, None for no call at all.
@@ -663,8 +707,7 @@ class Review:
             if label is not None and label not in self.decisions.labels:
                 raise RequestError("label: expected a known label, or null for none")
             row = make_row(request, SETTLE, {**body, "verdict": label})
-            self._save([row], reviewer)
-            return self._describe_change({body["item"]}, reviewer)
+            return self.describe_changes(self.save([row], reviewer), reviewer)
 
     def add_label(self, reviewer: str, request: Mapping[str, Any]) -> Answer:
         """Add a label, unless there is one of this name."""
@@ -672,35 +715,8 @@ class Review:
         with self.lock:
             if name not in self.decisions.labels:
                 row = make_row({"uuid": str(uuid.uuid4())}, LABEL, {"label": name})
-                self._save([row], reviewer)
+                self.save([row], reviewer)
             return {"labels": self.list_labels(), "seq": self.seq}
-
-    def _save(self, rows: Sequence[Row], reviewer: str) -> set[int]:
-        """Save the rows that are not saved yet as one batch; return the items that they changed.
-
-        The batch has the uuid of the first row.
-        """
-        self.journal.check_file()
-        uuids = [row["uuid"] for row in rows]
-        if len(set(uuids)) < len(uuids):
-            raise RequestError("uuid: the same twice in one request")
-        new = [row for row in rows if row["uuid"] not in self.journal.by_uuid]
-        touched = set()
-        if new:
-            batch = uuids[0]
-            for entry in self.journal.append(batch, reviewer, new):
-                touched |= self.decisions.apply(entry)
-            self.ask_scores()
-        return touched
-
-    def _describe_change(self, touched: set[int], reviewer: str) -> Answer:
-        """Return items as they are after a change, and how far the reviewer is."""
-        return {
-            "seq": self.seq,
-            "items": self.describe_items(sorted(touched), reviewer),
-            "progress": self.count_progress(reviewer),
-            "score_version": self.score_version,
-        }
 
     # Labelled calls to compare an item with: examples of the model, and confirmed calls. The number
     # of an example is its row in the model; that of a confirmed call is its item, counted on from
@@ -750,8 +766,7 @@ class Review:
     def _describe_example(self, distance: float, number: int) -> Answer:
         """Return where an example is, and its distance from the item that it is compared with.
 
-        Numbers below `first_call` are rows of the model, and those from there on confirmed calls,
-        which have the spans that reviewers gave them.
+        A confirmed call has the span that reviewers gave it.
         """
         item = number - self.first_call
         if item < 0 and self.model is not None:
@@ -771,10 +786,10 @@ class Review:
 
 
 def suggest_presets(clips: Sequence[Clip]) -> tuple[dict[str, Answer], str]:
-    """Return the spectrogram settings of each preset, and the name of the preset that suits.
+    """Return the spectrogram settings of each preset, and the name of the one that suits.
 
-    The quietest colour, `floor_db`, is at the level of the noise in some clips. The sample rate
-    of the recordings says which preset suits.
+    The quietest colour is at the level of the noise in some clips; their sample rate says which
+    preset suits.
     """
     name = "audible"
     highest_hz = max((clip.rate_hz for clip in clips), default=USUAL_RATE_HZ)
@@ -785,8 +800,8 @@ def suggest_presets(clips: Sequence[Clip]) -> tuple[dict[str, Answer], str]:
     presets = {}
     for key, settings in PRESETS.items():
         picture = Picture(
-            width=100,
-            height=64,
+            width=LEVEL_WIDTH,
+            height=LEVEL_HEIGHT,
             window_s=settings["window_s"],
             max_hz=settings["max_hz"],
         )
@@ -800,7 +815,7 @@ def suggest_presets(clips: Sequence[Clip]) -> tuple[dict[str, Answer], str]:
 
 def fit_contrast(picture: Picture, clips: Sequence[Clip]) -> Picture:
     """Return a picture whose colours reach from the noise to the loudest parts of clips."""
-    small = replace(picture, width=100, height=64)
+    small = replace(picture, width=LEVEL_WIDTH, height=LEVEL_HEIGHT)
     quantiles = (LEVEL_QUANTILE, LOUD_QUANTILE)
     limits_db = [np.quantile(make_levels(clip, small), quantiles) for clip in clips]
     if not limits_db:
@@ -811,9 +826,9 @@ def fit_contrast(picture: Picture, clips: Sequence[Clip]) -> Picture:
 
 
 def make_example_clip(model: "Model", number: int) -> Clip:
-    """Return the sound of an example that a model keeps, at its real rate.
+    """Return the sound of an example: the middle of a long call, at its real rate.
 
-    The model keeps only the middle of a long call, and sounds at the speed of its encoder.
+    The model keeps sounds at the speed of its encoder.
     """
     from callshot.detection.model import from_pcm
 

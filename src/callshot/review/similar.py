@@ -94,10 +94,7 @@ class Search:
             self.job.stop()
 
     def _set_encoder(self, options: SearchOptions) -> None:
-        """Set the arguments of both commands, as an index that is there says or else the options.
-
-        Set `note` too if the encoder is not installed.
-        """
+        """Set the arguments of both commands by the index or else the options; set `note`."""
         from callshot.detection.index.index_files import (
             check_has_audio,
             is_index,
@@ -185,10 +182,7 @@ class Search:
         return None if vector is None else np.asarray(vector, np.float32)
 
     def _find_vector(self, box: Box, *, embed: bool) -> "Float32Array | None":
-        """Return the vector of a box: of the window that has most of it, or else embedded.
-
-        It is None if no window has it, nobody embedded it before, and `embed` is false.
-        """
+        """Return the vector of a box: of the window that has most of it, or else embedded."""
         from callshot.detection.index.find_windows import embed_span
 
         vector = self.find_window(box)
@@ -219,10 +213,9 @@ class Search:
         """Return sounds that are similar to the calls of a name, as cards of the page.
 
         box       a call of this name, which is embedded if the index does not reach it yet
-        calls     all calls of this name
-        refused   sounds that are not of this name
+        calls     all calls of this name; `refused` are sounds that are not of it
         answered  sounds that are not shown again
-        clocks    when each recording begins, by its name; None where it is not known
+        clocks    when each recording begins, by its name
         """
         from callshot.detection.ready_windows import choose_different
 
@@ -241,20 +234,18 @@ class Search:
             answered_spans[place["recording"]].append(span)
         dimension = self.read_settings().dimension
         ranked = self.windows.rank(
-            np.array(examples),
-            np.array(unlike).reshape(-1, dimension),
-            answered_spans,
+            np.array(examples), np.array(unlike).reshape(-1, dimension), answered_spans
         )
         cards = []
         for window in choose_different(ranked, CARDS):
-            clock = shift_clock(clocks.get(window.recording), window.start_s)
-            likeness = next(word for share, word in WORDS if window.share >= share)
             card = {
                 "recording": window.recording,
                 "start_s": window.start_s,
                 "end_s": window.end_s,
-                "clock": clock,
-                "likeness": likeness,
+                "clock": shift_clock(clocks.get(window.recording), window.start_s),
+                "likeness": next(
+                    word for least, word in WORDS if window.share >= least
+                ),
             }
             cards.append(card)
         return {

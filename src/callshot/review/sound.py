@@ -118,10 +118,7 @@ class RecordingFiles:
             return reader.recording
 
     def read(self, name: str, start_s: float, end_s: float) -> Clip:
-        """Return the part of a span inside the recording, at the recording's rate.
-
-        It has at least one sample, and at most 10 minutes and MAX_SAMPLES.
-        """
+        """Return the part of a span inside the recording: 1 to MAX_SAMPLES, 10 minutes at most."""
         with self.open(name) as reader:
             recording = reader.recording
             rate_hz = max(1, round(recording.rate_hz))
@@ -215,10 +212,7 @@ class Picture:
     colours: str = "viridis"
 
     def band_hz(self, rate_hz: float) -> tuple[float, float]:
-        """Return the ends of the band that is drawn of a signal with a sample rate.
-
-        It ends at half the rate or below; it begins above 0 if the scale is logarithmic.
-        """
+        """Return the ends of the band that is drawn of a signal with a sample rate."""
         top_hz = min(self.max_hz, rate_hz / 2)
         low_hz = min(self.min_hz, 0.999 * top_hz)
         if self.scale == LOG:

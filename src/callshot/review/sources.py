@@ -1,19 +1,16 @@
 """A scan, a table of segments or a study → items of a review, their order, sound and scores.
 
-Detections are scored by a model to which confirmed calls are added. The vector of a detection is
-that of its strongest window, copied from the index once into REVIEW/vectors.npy and mapped into
-memory. The mean of a class is that of the examples and of the confirmed calls, exactly as `learn`
-would have it from all of them at once. What is known of the background, and the thresholds, stay as
-they were in the scan: only classes whose mean has moved get new scores.
+Detections are scored by their model with the confirmed calls as further examples, as `learn` would
+make it from all of them at once. Background and thresholds stay as in the scan. The vector of a
+detection is the one of its strongest window, copied once into REVIEW/vectors.npy.
 
-Labelled segments are scored by the other segments: is each where its label says? The score of a
-label is −|z − c|², where c is the mean of the segments of that label in other recordings. A segment
-that is nearer to another label may have the wrong one. Decisions that relabel segments move the
-means.
+Segments are scored by segments of other recordings: the score of a label is −|z − c|², where c is
+the mean of its segments in other recordings. Decisions that relabel segments move the means.
 """
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,11 +24,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from callshot.corpus.annotations.rows import FREQUENCIES, AnnotationOptions
-from callshot.corpus.recordings import (
-    FOLDERS,
-    find_recordings,
-    read_corpus_annotations,
-)
+from callshot.corpus.recordings import FOLDERS, find_recordings, read_corpus_annotations
 from callshot.corpus.segment_table import SEGMENTS, read_segments
 from callshot.corpus.segments import check_any_segments, segment_corpus
 from callshot.detection.events import EVENTS_FILE, complete_events
@@ -101,7 +94,7 @@ SCORE_BINS = 4  # of equal size, in each class
 
 
 def make_items(events: pl.DataFrame) -> Spans:
-    """Return the rows of a frame of the EVENTS schema as items: spans with these columns.
+    """Return the rows of a frame of the EVENTS schema as items, numbered by row; their columns:
 
     label            what the source calls it; empty: nothing
     score            of its label
@@ -115,17 +108,12 @@ def make_items(events: pl.DataFrame) -> Spans:
     row              the item of the source that it comes from: its own number, or an ancestor's
     doubt            what may be wrong with an annotation: names of DOUBTS
     added            whether a person marked it; it has no scores then
-
-    The number of an item is its row. To split an item adds two rows at the end, and to add a call
-    one, which stay for ever, also when that is undone.
     """
     names = (*PLACE, *SCORES, *PROBABILITY, *FREQUENCIES, "clock")
     types = {name: EVENTS[name] for name in names}
     frame = events.select(names).cast(pl.Schema(types))
     clock = pl.col("clock").str.slice(len("2026-03-02T"), len("05:30:00"))
-    time = clock.str.to_time(strict=False).dt
-    hour = time.hour() + time.minute() / 60
-    hour += time.second() / 3600
+    hour = clock.str.to_time(strict=False).cast(pl.Int64) / 3.6e12  # nanoseconds
     numbers = pl.col("score", "distance", "runner_up_score")
     frame = frame.with_columns(
         pl.when(numbers.is_finite()).then(numbers),
@@ -172,14 +160,9 @@ def find_doubts(frame: pl.DataFrame) -> list[str]:
 
 
 def replace_scores(items: Spans, ranking: pl.DataFrame) -> Spans:
-    """Replace the scores of items; a part has the scores of its item, an added call has none.
-
-    `ranking` has the columns of SCORES, and a row for each item of the source.
-    """
-    source_row = items.frame["row"].to_numpy()
-    scored = items.frame.with_columns(ranking[source_row])
-    is_added = pl.col("added")
-    columns = pl.when(~is_added).then(pl.col(SCORES)).name.keep()
+    """Replace scores by a `ranking` of the items of the source; added calls have none."""
+    scored = items.frame.with_columns(ranking[items.frame["row"].to_numpy()])
+    columns = pl.when(~pl.col("added")).then(pl.col(SCORES)).name.keep()
     return replace(items, frame=scored.with_columns(columns))
 
 
@@ -220,28 +203,26 @@ def draw_sample(items: Spans, seed: int) -> IntArray:
 def order_items(
     order: str, items: Spans, thresholds: Mapping[str, float], sample: IntArray
 ) -> IntArray:
-    """Return the numbers of all items in one of ORDERS.
+    """Return the numbers of all items in one of ORDERS; those without a value to sort by are last.
 
-    `thresholds` are scores by label: items near them are uncertain. `sample` is what `draw_sample`
-    returned; parts of split items come after it. Items without a value to sort by are last.
+    `thresholds` are scores by label: items near them are uncertain. `sample` is a result of
+    `draw_sample`; parts of split items come after it.
     """
     if order not in ORDERS:
         raise RequestError(f"order: {order}: {suggest_name(order, ORDERS)}")
     if order == "sample":
-        parts = np.arange(len(sample), len(items))
-        return np.concatenate([sample, parts])
+        return np.append(sample, np.arange(len(sample), len(items)))
     score = pl.col("score")
+    lead = score - pl.col("runner_up_score")
     limits = pl.Series(list(thresholds.values()), dtype=pl.Float64)
     threshold = pl.col("label").replace_strict(
         list(thresholds), limits, default=None, return_dtype=pl.Float64
     )
-    from_threshold = (score - threshold).abs()
-    from_other = (score - pl.col("runner_up_score")).abs()
     keys = {  # the lowest first
         "best": [-score],
-        "uncertain": [pl.min_horizontal(from_threshold, from_other)],
+        "uncertain": [pl.min_horizontal((score - threshold).abs(), lead.abs())],
         "novel": [-pl.col("distance")],
-        DOUBTFUL: [score - pl.col("runner_up_score")],
+        DOUBTFUL: [lead],
         "time": [pl.col("recording"), pl.col("start_s")],
     }
     ordered = pl.arg_sort_by(keys[order], nulls_last=True, maintain_order=True)
@@ -249,10 +230,9 @@ def order_items(
 
 
 def select_items(items: Spans, filters: Mapping[str, Any]) -> NDArray[np.bool_]:
-    """Return which items pass all filters, (items,): those of FILTERS, a doubt, and hours.
+    """Return which items pass all filters, (items,); items without a value do not.
 
-    Hours are from_hour and to_hour, and may pass midnight, as from 22 to 4. Items without a value
-    do not pass.
+    Filters are those of FILTERS, a doubt, and from_hour and to_hour, which may pass midnight.
     """
     keep = pl.repeat(True, pl.len())
     for name, (column, compare) in FILTERS.items():
@@ -338,9 +318,8 @@ class Scores:
     def find_best(self, row: int, count: int) -> list[str]:
         """Return at most `count` labels with the highest scores for an item, the best first."""
         scores = self.scores[row]
-        order = np.argsort(-scores, kind="stable")  # NaN is sorted last
-        best = [n for n in order[:count] if np.isfinite(scores[n])]
-        return [self.labels[n] for n in best]
+        order = np.argsort(-scores, kind="stable")[:count]  # NaN is sorted last
+        return [self.labels[n] for n in order if np.isfinite(scores[n])]
 
 
 class ModelScores(Scores):
@@ -364,10 +343,7 @@ class ModelScores(Scores):
         self._score(model.classifier)
 
     def update(self, confirmed: Confirmed) -> bool:
-        """Score by the examples and these calls; return whether any score may have changed.
-
-        They replace the calls of earlier updates.
-        """
+        """Score by the examples and these calls; return whether any score may have changed."""
         new = {label: sorted(rows) for label, rows in confirmed.items() if rows}
         if new == self._confirmed:
             return False
@@ -385,10 +361,7 @@ class ModelScores(Scores):
         return True
 
     def _score(self, classifier: "CentroidClassifier") -> None:
-        """Score all items for the classes whose mean moved, in one pass over the vectors.
-
-        Classes that `labels` has since the last time get a column; it is NaN without calls.
-        """
+        """Score all items for the classes whose mean moved; new labels get a column."""
         from callshot.detection.detector import make_scorer
 
         known = [self.labels.index(name) for name in classifier.classes_]
@@ -430,10 +403,7 @@ class HeldOutScores(Scores):
         self._score(self._original_label)
 
     def update(self, confirmed: Confirmed) -> bool:
-        """Score by labels as they were confirmed; return whether any score may have changed.
-
-        Segments that were not confirmed keep the label of their annotation.
-        """
+        """Score by labels as they were confirmed, and by annotations where they were not."""
         label = self._original_label.copy()
         for name, rows in confirmed.items():
             if name not in self.labels:
@@ -445,10 +415,7 @@ class HeldOutScores(Scores):
         return True
 
     def _score(self, label: IntArray) -> None:
-        """Measure how far each segment is from the mean of each label in other recordings.
-
-        `label` is the number of the label of each segment, −1 for none.
-        """
+        """Score segments, given the number of the label of each, −1 for none."""
         from callshot.detection.model_summary import LabelledVectors
 
         self._label = label
@@ -461,20 +428,6 @@ class HeldOutScores(Scores):
         squared_distances[np.isinf(squared_distances)] = np.nan
         self.scores = -squared_distances
         self.distances = np.sqrt(squared_distances)
-
-
-def measure_background(model: "Model") -> "Covariance | None":
-    """Return the covariance of a model's background, as a scan uses it.
-
-    None if the model has no background, or too few windows of it.
-    """
-    from callshot.detection.detector import MIN_WINDOWS, choose_covariances
-
-    background = model.background
-    if background is None or len(background.vectors) < MIN_WINDOWS:
-        return None
-    covariances, _ = choose_covariances(model, background)
-    return covariances.whole
 
 
 def open_vectors(
@@ -503,10 +456,7 @@ def open_vectors(
 
 
 def read_vector_facts(folder: Path) -> Any:
-    """Return the facts on the vectors that a folder has a copy of: their items and shape.
-
-    None if there is no copy, or it is damaged.
-    """
+    """Return items and shape of the copied vectors in a folder; None if missing or damaged."""
     try:
         content = (folder / VECTOR_FACTS).read_bytes()
         facts = json.loads(content)
@@ -517,15 +467,12 @@ def read_vector_facts(folder: Path) -> Any:
 
 
 def _find_strongest(
-    items: Spans,
-    index: Index,
-    model: "Model",
-    background: "Covariance | Site | None",
+    items: Spans, index: Index, model: "Model", background: "Covariance | Site | None"
 ) -> Iterator[tuple[int, FloatArray]]:
     """Yield the number of each item, and the vector of the window that gave it its score.
 
-    Of the windows that overlap the item, it is the one whose score is nearest to that of the item.
-    With a site, the examples of the model are scaled roots.
+    Of the windows that overlap the item, it is the one with the nearest score. With a site, the
+    examples of the model are scaled roots.
     """
     from callshot.detection.detector import make_scorer
     from callshot.detection.nearest import Site
@@ -542,11 +489,11 @@ def _find_strongest(
             if row["label"] not in model.classes:
                 raise InputError(f"{model.source}: has no label {row['label']}")
             column = model.classes.index(row["label"])
-            earliest_start_s = row["start_s"] - index.settings.window_s
+            limits_s = (row["start_s"] - index.settings.window_s, row["end_s"])
             overlapping = []
             for block in blocks:
                 starts_s = block.spans.frame["start_s"].to_numpy()
-                first, end = np.searchsorted(starts_s, [earliest_start_s, row["end_s"]])
+                first, end = np.searchsorted(starts_s, limits_s)
                 overlapping.append(np.asarray(block.matrix[first:end], np.float64))
             windows = np.concatenate(overlapping)
             if len(windows) == 0:
@@ -606,12 +553,15 @@ def open_source(path: Path, options: SourceOptions) -> Source:
     check_no_url(path)
     if (path / SCAN_FACTS).is_file():
         return _open_scan(path, options)
-    for name, open_file in ((STUDY_FILE, _open_study), (SEGMENTS, _open_segments)):
-        file = path / name if path.is_dir() else path
-        if file.is_file() and file.suffix == Path(name).suffix:
-            return open_file(file, options)
-    if path.is_dir() and has_annotations(path):
-        return open_corpus(path)
+    is_folder = path.is_dir()
+    study = path / STUDY_FILE if is_folder else path
+    if study.is_file() and study.suffix == ".toml":
+        return _open_study(study, options)
+    table = path / SEGMENTS if is_folder else path
+    if table.is_file() and table.suffix == ".parquet":
+        return _open_segments(table, options)
+    if is_folder and has_annotations(path):
+        return _open_corpus(path)
     raise InputError(
         f"{path}: expected the folder of callshot scan (with {SCAN_FACTS}), a table of segments "
         f"({SEGMENTS}), a study ({STUDY_FILE}), or recordings with annotations"
@@ -633,7 +583,7 @@ def has_annotations(path: Path) -> bool:
     return bool(read.rows) and FOLDERS not in formats
 
 
-def open_corpus(path: Path) -> Source:
+def _open_corpus(path: Path) -> Source:
     """Open the annotations of recordings; raise InputError if none of them can be used."""
     segmentation = segment_corpus(path, check=False)
     check_any_segments(segmentation)
@@ -642,10 +592,7 @@ def open_corpus(path: Path) -> Source:
     source = _make_source(table, path, SourceOptions())
     format, *_ = segmentation.sources[0]
     return replace(
-        source,
-        title=path.absolute().name,
-        durations_s=durations_s,
-        annotations=format,
+        source, title=path.absolute().name, durations_s=durations_s, annotations=format
     )
 
 
@@ -736,10 +683,7 @@ def _read_found(folder: Path, *, has_labels: bool) -> pl.DataFrame:
 def _open_scanned_index(
     folder: Path, scanned: Mapping[str, Any], options: SourceOptions
 ) -> Index | None:
-    """Open the index of the scan in `folder`; None if it is not where it was.
-
-    `scanned` are the facts of the scan about its index.
-    """
+    """Open the index of a scan by the facts on it; None if it is not where it was."""
     index_folder = Path(str(scanned.get("folder", INDEX_FOLDER)))
     places = [folder / INDEX_FOLDER, index_folder, folder.parent / index_folder]
     place = options.index or next(filter(is_index, places), None)
@@ -763,10 +707,7 @@ def _find_scan_model(folder: Path, facts: Mapping[str, Any]) -> Path | None:
 def _describe_source(
     path: Path, roots: Mapping[str, Path], model: Path | None = None
 ) -> dict[str, Any]:
-    """Return what a journal keeps of a source: its path, its model, and folders of recordings.
-
-    `roots` is the folder of each recording, by its name.
-    """
+    """Return what a journal keeps of a source: its path, its model, the folder of recordings."""
     return {
         "source": str(path.absolute()),
         "model": None if model is None else str(model.absolute()),
@@ -785,9 +726,9 @@ def _load_scores(
     """Open the scores of a scan's items by its model, whose file must be as it was.
 
     `checksums` are those that the scan knows; `site_file` has the background of a scan by the
-    nearest mean, whose vectors are compared as scaled roots. The vectors of the items are kept in
-    the folder of the review.
+    nearest mean, whose vectors are compared as scaled roots.
     """
+    from callshot.detection.detector import MIN_WINDOWS, choose_covariances
     from callshot.detection.model import load_model
     from callshot.detection.nearest import read_site
 
@@ -800,7 +741,10 @@ def _load_scores(
         )
     model = load_model(model_path)
     if site_file is None:
-        background = measure_background(model)
+        known = model.background
+        background = None
+        if known is not None and len(known.vectors) >= MIN_WINDOWS:
+            background = choose_covariances(model, known)[0].whole
         vectors = open_vectors(review_folder, items, index, model, background)
         return ModelScores(model, vectors, background)
     check_result(site_file, (SCAN_FACTS,))
@@ -830,10 +774,7 @@ def _open_study(path: Path, options: SourceOptions) -> Source:
 def _open_segments(
     path: Path, options: SourceOptions, embeddings: Path | None = None
 ) -> Source:
-    """Open a table of segments, labelled by their annotations.
-
-    With a table of `embeddings` of the same segments, each is scored by other recordings.
-    """
+    """Open a table of segments, labelled by their annotations."""
     table = read_segments(path)
     if not table:
         raise InputError(f"{path}: the table has no segments")
@@ -843,10 +784,9 @@ def _open_segments(
 def _make_source(
     table: Spans, path: Path, options: SourceOptions, embeddings: Path | None = None
 ) -> Source:
-    """Return the source of a review of annotated segments.
+    """Return the source of a review of annotated segments, a table at `path`.
 
-    `path` is where the table is. With a table of `embeddings` of the same segments, each segment
-    is scored by those of other recordings.
+    With a table of `embeddings` of the same segments, each is scored by other recordings.
     """
     by_place = table.frame.sort("path", "start_s", "end_s", "label")
     table = replace(table, frame=by_place)
@@ -859,7 +799,7 @@ def _make_source(
         "channel": first["channel_rule"],
         "source_rate_hz": first["source_rate_hz"],
     }
-    files = RecordingFiles(roots, reading["channel"], reading["source_rate_hz"])
+    files = RecordingFiles(roots, *reading.values())
     items = _make_segment_items(table, files)
 
     scores = None
@@ -896,10 +836,9 @@ def _make_segment_items(table: Spans, files: RecordingFiles) -> Spans:
     """Return segments as the items of a review, with clock times and doubts."""
     clocks = {}  # when each recording begins
     for name in set(table.paths):
-        try:
+        audio = Path(name)
+        with suppress(InputError):
             audio = files.find(name)
-        except InputError:
-            audio = Path(name)
         clocks[name] = find_clock_time(audio, name)
     starts = zip(table.paths, table["start_s"], strict=True)
     shifted = [shift_clock(clocks[name], start_s) for name, start_s in starts]

@@ -2,11 +2,9 @@
 
 At level z a column stands for 2^z ms, and a tile has WIDTH columns: tile n begins with column
 n · WIDTH of the recording. A column is the mean power of m frames (`corpus.spectrogram`), whose
-middles are at (x + (2j + 1) / 2m) · 2^z ms for j = 0 … m − 1.
-
-m   as many as are needed so that frames are at most half a window apart, up to MAX_FRAMES; 1 where
-    a tile has more than MAX_READ samples. Such a tile stands for minutes or hours. Only its frames
-    are read, so that it takes as long as any other: each column shows one moment of its time.
+middles are at (x + (2j + 1) / 2m) · 2^z ms for j = 0 … m − 1, at most half a window apart up to m =
+MAX_FRAMES. Of a tile with more than MAX_READ samples only one frame for each column is read, so
+that it takes as long as any other.
 
 A pixel is a byte: 0 is FLOOR_DB or less, 255 is 0 dB. The page gives it a colour. The part of a
 tile beyond the end of the recording is 0.

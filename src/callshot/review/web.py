@@ -27,6 +27,7 @@ from starlette.types import Receive, Scope, Send
 from callshot import report
 from callshot.errors import CallshotError, InputError, OptionError, RequestError
 from callshot.review.decisions import REDO, UNDO
+from callshot.review.estimates import Answer
 from callshot.review.finding import STUDIES, pack_study
 from callshot.review.labelling import Labelling
 from callshot.review.results import (
@@ -38,7 +39,6 @@ from callshot.review.results import (
 from callshot.review.session import (
     MAX_CONTEXT_S,
     MAX_ITEMS,
-    Answer,
     Review,
     fit_contrast,
     make_example_clip,
@@ -68,12 +68,18 @@ from callshot.review.web_safety import (
 ASSETS = Path(__file__).with_name("assets")
 REPORT_ASSETS = Path(report.__file__).parent / "page" / "assets"
 mimetypes.add_type("text/javascript", ".js")  # Windows may know another one
+Limits = Mapping[str, tuple[float, float]]
 BINARY_TYPE = "application/octet-stream"
 MAX_POLL_S = 25.0
 POLL_STEP_S = 0.1
 MAX_COUNT = 1e12
 MAX_HZ = 1e9
-TIMES = {"start_s": (0.0, MAX_HZ), "end_s": (0.0, MAX_HZ)}
+TIMES = {
+    "start_s": (0.0, MAX_HZ),
+    "end_s": (0.0, MAX_HZ),
+    "before": (0.0, MAX_CONTEXT_S),
+    "after": (0.0, MAX_CONTEXT_S),
+}
 SOUND_LIMITS = {"speed": (0.0625, 16.0), "gain_db": (-60.0, 60.0)}
 BAND_LIMITS = {"low_hz": (0.0, MAX_HZ), "high_hz": (0.0, MAX_HZ)}
 PICTURE_LIMITS = {
@@ -105,9 +111,8 @@ async def _answer_error(request: Request, error: Exception) -> Response:
         return refuse(500, f"the server failed ({type(error).__name__})")
     if isinstance(error, RequestError):
         return refuse(error.status, str(error))
-    if isinstance(error, InputError):
-        return refuse(404, str(error))
-    return refuse(400 if isinstance(error, OptionError) else 500, str(error))
+    statuses = {InputError: 404, OptionError: 400}
+    return refuse(statuses.get(type(error), 500), str(error))
 
 
 class Query:
@@ -121,31 +126,21 @@ class Query:
         """Return a text, None if it is missing or empty."""
         return self._values.get(name) or None
 
-    def number(self, name: str, low: float, high: float) -> float | None:
-        """Return a number within limits, None if it is missing or empty."""
-        text = self.text(name)
-        return None if text is None else read_number(name, text, low, high)
-
     def count(self, name: str, default: int, high: float = MAX_COUNT) -> int:
         """Return a whole number from 0 to `high`; `default` if it is missing or empty."""
-        number = self.number(name, 0, high)
-        return default if number is None else int(number)
+        return int(self.numbers({name: (0, high)}).get(name, default))
 
-    def numbers(self, limits: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
-        """Return those numbers that the request has, by name; `limits` are low and high of each."""
+    def numbers(self, limits: Limits) -> dict[str, float]:
+        """Return the numbers that the request has, by name; `limits` are low and high of each."""
         return {
-            name: self.number(name, *ends)
+            name: read_number(name, text, *ends)
             for name, ends in limits.items()
-            if self.text(name) is not None
+            if (text := self.text(name)) is not None
         }
 
 
 def read_number(name: str, text: str, low: float, high: float) -> float:
-    """Return a finite number within limits; raise RequestError if a text is none.
-
-    >>> read_number("k", "12", 0, 20)
-    12.0
-    """
+    """Return a finite number within limits; raise RequestError if a text is none."""
     try:
         value = float(text)
     except ValueError:
@@ -155,13 +150,12 @@ def read_number(name: str, text: str, low: float, high: float) -> float:
     return value
 
 
-Session = Review | Labelling
 Get = Callable[[Any, Query], Answer | Response]
 
 
 def answer_queue(review: Review, query: Query) -> Answer:
     """Answer with the numbers of items in the order, and by the filters, of a request."""
-    filters = query.numbers(FILTER_LIMITS)
+    filters: dict[str, Any] = query.numbers(FILTER_LIMITS)
     for name in ("label", "recording", "doubt"):
         if query.text(name) is not None:
             filters[name] = query.text(name)
@@ -204,24 +198,20 @@ def answer_nearby(review: Review, query: Query) -> Answer:
 
 
 def answer_export(review: Review, query: Query) -> Response:
-    """Answer with the calls of a reviewer, or those on which all agree, as a file.
-
-    In a blind review these are only the reviewer's own.
-    """
+    """Answer with calls as a file: of a reviewer, in a blind review the own, or agreed ones."""
     whose = query.text("reviewer")
     if review.blind:
         whose = whose or query.reviewer
         review.check_visible(query.reviewer, whose)
-    folder = review.journal.path.parent
     rejected = query.text("rejected") == "1"
-    results = read_review(folder, reviewer=whose, rejected=rejected)
+    results = read_review(review.folder, reviewer=whose, rejected=rejected)
     if query.text("all") == "1":
         with review.lock:
             results = add_undecided(results, review.decisions, query.reviewer, whose)
     return _send_calls(replace(results, roots=review.source.files.roots), query)
 
 
-def answer_sound(session: Session, query: Query) -> Response:
+def answer_sound(session: Review | Labelling, query: Query) -> Response:
     """Answer with a sound as a WAV file, in a band of frequencies."""
     band = query.numbers(BAND_LIMITS)
     margin_s = FILTER_MARGIN_S if band else 0.0
@@ -232,15 +222,14 @@ def answer_sound(session: Session, query: Query) -> Response:
     if band:
         clip = filter_band(clip, **band).cut(start_s, end_s)
     options = {"speed": 1.0, **query.numbers(SOUND_LIMITS)}
-    speed = options["speed"]
-    clip = limit_played(clip, speed)
-    headers = _describe_clip(clip) | {"X-Speed": f"{speed:g}"}
+    clip = limit_played(clip, options["speed"])
+    headers = _describe_clip(clip) | {"X-Speed": f"{options['speed']:g}"}
     return Response(make_wav(clip, **options), 200, headers, "audio/wav")
 
 
 def answer_spectrogram(session: Any, query: Query) -> Response:
     """Answer with the spectrogram of an item, an example or a span as a PNG file."""
-    options = query.numbers(PICTURE_LIMITS)
+    options: dict[str, Any] = query.numbers(PICTURE_LIMITS)
     options |= {name: int(options[name]) for name in {"width", "height"} & {*options}}
     for name, known in {"scale": SCALES, "colours": MAPS}.items():
         options[name] = query.text(name) or known[0]
@@ -272,10 +261,10 @@ def answer_waveform(review: Review, query: Query) -> Answer:
 def _read_sound(
     review: Review, query: Query, margin_s: float = 0.0
 ) -> tuple[Clip, float, float]:
-    """Return the clip that a request wants to hear or see, and the start and end of what it wants.
+    """Return the clip that a request wants, and start and end of the span that it wants.
 
     It wants an item, another span of its recording, or an example. The clip has a margin of
-    `margin_s` on both sides, for filters; the clip of an example in the model has none.
+    `margin_s` on both sides, for filters; an example in the model has none.
     """
     item = query.count("item", -1)
     example = query.count("example", -1)
@@ -291,9 +280,8 @@ def _read_sound(
     end_s = times_s.get("end_s", end_s)
     if not start_s < end_s:
         raise RequestError("start_s, end_s: expected a span")
-    start_s -= query.number("before", 0, MAX_CONTEXT_S) or 0.0
-    start_s = max(0.0, start_s)
-    end_s += query.number("after", 0, MAX_CONTEXT_S) or 0.0
+    start_s = max(0.0, start_s - times_s.get("before", 0.0))
+    end_s += times_s.get("after", 0.0)
     name = review.items.frame["recording"][item]
     clip = review.source.files.read(name, start_s - margin_s, end_s + margin_s)
     return clip, start_s, end_s
@@ -302,14 +290,11 @@ def _read_sound(
 def _read_span(
     session: Labelling, query: Query, margin_s: float = 0.0
 ) -> tuple[Clip, float, float]:
-    """Return the clip of a span with a margin on both sides, and start and end of the span.
-
-    The request names the recording and the span, by default all of it.
-    """
+    """Return the clip of a span with a margin on both sides, and start and end of the span."""
     recording = session.find_recording(query.text("recording"))
-    times_s = {"start_s": 0.0, "end_s": recording.duration_s, **query.numbers(TIMES)}
-    start_s = times_s["start_s"]
-    end_s = min(times_s["end_s"], recording.duration_s)
+    times_s = query.numbers(TIMES)
+    start_s = times_s.get("start_s", 0.0)
+    end_s = min(times_s.get("end_s", math.inf), recording.duration_s)
     if not start_s < end_s:
         raise RequestError("start_s, end_s: expected a span inside the recording")
     clip = session.files.read(recording.path, start_s - margin_s, end_s + margin_s)
@@ -319,11 +304,10 @@ def _read_span(
 def answer_tile(session: Labelling, query: Query) -> Response:
     """Answer with the pixels of a tile: a byte each, by rows, high frequencies first."""
     recording = session.find_recording(query.text("recording"))
-    options: dict[str, Any] = {}
-    for name, limits in TILE_LIMITS.items():
-        options[name] = query.number(name, *limits)
-        if options[name] is None:
-            raise RequestError(f"{name}: expected a number")
+    options: dict[str, Any] = query.numbers(TILE_LIMITS)
+    missing = TILE_LIMITS.keys() - options.keys()
+    if missing:
+        raise RequestError(f"{min(missing)}: expected a number")
     for name in ("level", "number", "height"):
         options[name] = int(options[name])
     pixels = session.files.draw_tile(recording.path, TileKey(**options))
@@ -333,7 +317,7 @@ def answer_tile(session: Labelling, query: Query) -> Response:
 def answer_labels(session: Labelling, query: Query) -> Response:
     """Answer with all calls as a file."""
     session.take_reviews()
-    results = read_review(session.journal.path.parent)
+    results = read_review(session.folder)
     format = query.text("format") or ""
     if format not in STUDIES:
         return _send_calls(results, query)
@@ -427,7 +411,7 @@ class FoundReviews:
         await self.apps[number](scope, receive, send)
 
 
-def make_app(session: Session, access: Access) -> Starlette:
+def make_app(session: Review | Labelling, access: Access) -> Starlette:
     """Return the application of a page; its routes answer in threads."""
 
     def get(answer: Get) -> Any:
@@ -461,7 +445,7 @@ def make_app(session: Session, access: Access) -> Starlette:
         """Answer when decisions or scores are newer than those of the page, or after a while."""
         query = Query(request, access)
         after = query.count("after", 0)
-        version = query.number("score_version", 0, MAX_COUNT)
+        version = query.numbers({"score_version": (0, MAX_COUNT)}).get("score_version")
         is_stopping = getattr(request.app.state, "is_stopping", lambda: False)
         for _ in range(round(MAX_POLL_S / POLL_STEP_S)):
             is_new = session.seq > after
@@ -471,25 +455,24 @@ def make_app(session: Session, access: Access) -> Starlette:
             await asyncio.sleep(POLL_STEP_S)
         return JSONResponse(session.list_changes(after))
 
+    table: list[BaseRoute] = [Mount("/assets", StaticFiles(directory=ASSETS))]
     posts = {
         "/api/undo": post(partial(session.undo, UNDO)),
         "/api/redo": post(partial(session.undo, REDO)),
         "/api/reviewer": set_reviewer,
     }
+    gets = GETS
     if isinstance(session, Review):
-        gets = GETS
         posts["/api/decisions"] = post(session.decide)
         posts["/api/labels"] = post(session.add_label)
         posts["/api/settle"] = post(session.settle)
     else:
         gets = LABEL_GETS
+        table.append(Mount("/review/{number:int}", FoundReviews(session, access)))
         posts["/api/boxes"] = post(session.change)
         posts["/api/listened"] = post(session.listen)
         posts["/api/find"] = post(session.find_all)
         posts["/api/find/stop"] = post(session.stop_finding)
-    table: list[BaseRoute] = [Mount("/assets", StaticFiles(directory=ASSETS))]
-    if isinstance(session, Labelling):
-        table.append(Mount("/review/{number:int}", FoundReviews(session, access)))
     table += [Route(path, get(answer)) for path, answer in gets.items()]
     table += [Route(path, save, methods=["POST"]) for path, save in posts.items()]
     table.append(Route("/api/changes", wait_for_changes))

@@ -120,11 +120,7 @@ class Guard:
         await answer(scope, receive, send_with_headers)
 
     def _answer_early(self, request: Request) -> Response | None:
-        """Refuse a request, or sign its reviewer in; None if the application is to answer it.
-
-        Checked are Host, Origin, the token, and for requests that change something the type and
-        the size of the body.
-        """
+        """Refuse a request, or sign its reviewer in; None if the application is to answer it."""
         headers = request.headers
         access = self.access
         host = headers.get("host", "")
@@ -158,10 +154,7 @@ class Guard:
         return None
 
     def _sign_in(self, token: str, code: str, reviewer: str | None) -> Response:
-        """Turn the token of the printed address, or a code, into a cookie, and show the page.
-
-        The reviewer in the address gets a cookie too. A code is then used up.
-        """
+        """Turn the token of the printed address, or a code, which works once, into a cookie."""
         if not self.access.knows(token) and code not in self.access.codes:
             return refuse(403, "wrong token: open the address that callshot printed")
         answer = RedirectResponse("/", 303)
@@ -217,8 +210,7 @@ ADDRESS = "address.json"
 def read_address(folder: Path) -> tuple[int | None, str]:
     """Return the port and the token of the last time, so that open pages go on.
 
-    If there is no such file, or it is damaged, return None and a new token. So too if other users
-    may read or have made it: they may know its token.
+    Return None and a new token if the file is damaged, or other users may know its content.
     """
     try:
         with (folder / ADDRESS).open("rb") as stream:
