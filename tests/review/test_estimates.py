@@ -8,16 +8,18 @@ from sklearn.metrics import cohen_kappa_score
 from callshot.detection.events import events_frame
 from callshot.review.decisions import Decisions
 from callshot.review.estimates import (
+    SCORE_BINS,
     cohen_kappa,
     compute_curve,
     describe_precision,
+    draw_sample,
     estimate_precision,
     find_obstacle,
     measure_agreement,
     wilson_interval,
 )
 from callshot.review.journal import Entry
-from callshot.review.sources import SCORE_BINS, draw_sample, make_items
+from callshot.review.sources import make_items
 
 NUMBERS = count(1)
 

@@ -13,12 +13,15 @@ from operator import eq
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from callshot.errors import CallshotError
 from callshot.records import IntArray
 from callshot.review.decisions import SPAN, Decisions
+from callshot.spans import Spans
 
+SCORE_BINS = 4  # of equal size, in each class
 Z = 1.959963984540054  # of a 95 % interval
 AIM = 0.05  # half the width of the interval
 MIN_CALLS = 4  # of a label, to be on the curve
@@ -45,6 +48,34 @@ def wilson_interval(hits: float, count: int) -> tuple[float, float]:
     variance += square / (4 * count)
     half = Z * math.sqrt(variance) / scale
     return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def draw_sample(items: Spans, seed: int) -> IntArray:
+    """Return the items of a source in a random order; every beginning is a fair sample of a class.
+
+    Each class is cut into bins of equal size by score. The order takes an item of each bin at
+    random, then another of each, and so on; classes take turns. It is the same for the same seed.
+    """
+    # The raw output of Philox is the same in all versions of NumPy.
+    generator = np.random.Philox(key=seed)
+    first_key, second_key = generator.random_raw((2, len(items)))
+    drawn = items.frame.select(
+        pl.Series("first_key", first_key),
+        pl.Series("second_key", second_key),
+        "label",
+        item="row",
+        rank=pl.col("score").fill_null(0.0).rank("ordinal").over("label"),
+        count=pl.len().over("label"),
+    )
+    number = pl.col("rank").cast(pl.Int64) - 1
+    drawn = drawn.with_columns(bin=number * SCORE_BINS // pl.col("count"))
+    # Within a class, one item of each bin after another, bins in random order
+    bin_turn = pl.col("first_key").rank("ordinal").over("label", "bin")
+    drawn = drawn.with_columns(bin_turn=bin_turn).sort("bin_turn", "second_key")
+    # Then one item of each class after another
+    class_turn = pl.int_range(pl.len()).over("label")
+    drawn = drawn.with_columns(class_turn=class_turn).sort("class_turn", "first_key")
+    return drawn["item"].to_numpy()
 
 
 def estimate_precision(order: IntArray, label: str, decisions: Decisions) -> Answer:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MAX_ORDER = 240  # sounds that are shown one list after another
 SILENT = "All that is ready to be searched is silent."
-HEARD = 0.5  # share of a sound that was listened to, so that it counts as heard
+MIN_LISTENED = 0.5  # share of a sound that counts as listened to
 
 Span = tuple[float, float]
 
@@ -69,7 +69,7 @@ class Kinds:
         self._measured_on = (space, count)
 
     def order_recordings(self) -> dict[str, float]:
-        """Return recordings, those with most to hear first, and the share of all that each adds."""
+        """Return recordings, most new sounds first, and the share of all that each adds."""
         with self._lock:
             self._refresh()
             return self._recordings
@@ -77,7 +77,7 @@ class Kinds:
     def describe(
         self,
         calls: Sequence[Mapping[str, Any]],
-        heard: Mapping[str, Sequence[Span]],
+        listened: Mapping[str, Sequence[Span]],
         clocks: Mapping[str, str | None],
     ) -> dict[str, Any]:
         """Return sounds with their place on the map, and the order in which to listen to them.
@@ -106,9 +106,9 @@ class Kinds:
                 for first_s, last_s, label in boxes[name]
                 if first_s < end_s and last_s > start_s
             ]
-            heard_s = sum(
+            listened_s = sum(
                 max(0.0, min(end_s, last_s) - max(start_s, first_s))
-                for first_s, last_s in heard.get(name, ())
+                for first_s, last_s in listened.get(name, ())
             )
             row = {
                 "recording": name,
@@ -116,7 +116,7 @@ class Kinds:
                 "end_s": end_s,
                 "clock": shift_clock(clocks.get(name), start_s),
                 "label": labels[0] if labels else None,
-                "heard": heard_s >= HEARD * (end_s - start_s),
+                "heard": listened_s >= MIN_LISTENED * (end_s - start_s),
                 "point": point,
             }
             rows.append(row)

@@ -203,7 +203,7 @@ class Labelling(Session):
 
     def _describe_recordings(self, names: Iterable[str]) -> list[Answer]:
         """Describe recordings: length, clock time, boxes, and what was listened to."""
-        heard = self.labels.find_heard()
+        listened = self.labels.find_listened()
         counts = Counter(box["recording"] for box in self.labels.calls)
         rows = []
         for name in names:
@@ -212,7 +212,7 @@ class Labelling(Session):
                 "name": name,
                 "clock": self.clocks.get(name),
                 "boxes": counts[name],
-                "heard": heard.get(name, []),
+                "heard": listened.get(name, []),
                 "problem": self.problems.get(name),
             }
             if recording is not None:
@@ -270,8 +270,8 @@ class Labelling(Session):
         """Return sounds on a map, and the order in which to listen to them."""
         with self.lock:
             calls = self.labels.calls
-            heard = self.labels.find_heard()
-        return self.kinds.describe(calls, heard, self.clocks)
+            listened = self.labels.find_listened()
+        return self.kinds.describe(calls, listened, self.clocks)
 
     def describe_tasks(self) -> Answer:
         """Return how far the index is, the search for all calls, and which call helps most."""
@@ -384,11 +384,11 @@ class Labelling(Session):
         self.take_reviews()
         with self.lock:
             counts = Counter(box["label"] for box in self.labels.calls)
-            heard = self.labels.find_heard()
+            listened = self.labels.find_listened()
         if not counts:
             raise RequestError("Mark a call first.", 409)
         rarest = min(counts, key=counts.__getitem__)
-        if counts[rarest] == 1 and not heard:  # a scan would find no threshold
+        if counts[rarest] == 1 and not listened:  # a scan would find no threshold
             raise RequestError(
                 f"There is only one call of {rarest}: mark another one, or listen to a minute "
                 "without calls.",

@@ -170,11 +170,11 @@ class Labels:
         """Return all calls that have a label, by recording and time."""
         return [box for box in self.calls if box["label"] == label]
 
-    def find_heard(self) -> dict[str, list[Span]]:
+    def find_listened(self) -> dict[str, list[Span]]:
         """Return what was listened to or marked as nothing, by recording."""
         spans = {name: list(played) for name, played in self.played_s.items()}
         for box in self.boxes.values():
             if box["label"] is None:
                 empty = (box["start_s"], box["end_s"])
                 spans.setdefault(box["recording"], []).append(empty)
-        return {name: merge_spans(heard) for name, heard in spans.items()}
+        return {name: merge_spans(known) for name, known in spans.items()}

@@ -183,8 +183,8 @@ def _complete_options(
     """Return options with the background of a review, and settings of its model where none is."""
     facts = results.facts
     is_labels = facts.get("kind") == LABELS
-    if options.background == AUTO and is_labels and results.heard_s:
-        options = replace(options, unknown_s=_find_unheard(results))
+    if options.background == AUTO and is_labels and results.listened_s:
+        options = replace(options, unknown_s=_find_gaps(results))
     elif options.background == AUTO:
         # An unconfirmed detection may be a call: no window is known to have no call.
         options = replace(options, background=NONE)
@@ -197,17 +197,17 @@ def _complete_options(
     )
 
 
-def _find_unheard(results: ReviewResults) -> dict[str, tuple[Span, ...]]:
+def _find_gaps(results: ReviewResults) -> dict[str, tuple[Span, ...]]:
     """Return the parts that were not listened to, of recordings that were in part."""
     files = RecordingFiles(results.roots)
-    unheard = {}
-    for name, heard_s in results.heard_s.items():
+    gaps_s = {}
+    for name, listened_s in results.listened_s.items():
         with suppress(CallshotError):
             # Before the first span, between each and the next, and after the last.
-            edges_s = [0.0, *chain(*heard_s), files.describe(name).duration_s]
+            edges_s = [0.0, *chain(*listened_s), files.describe(name).duration_s]
             gaps = zip(edges_s[::2], edges_s[1::2], strict=True)
-            unheard[name] = tuple(gap for gap in gaps if gap[0] < gap[1])
-    return unheard
+            gaps_s[name] = tuple(gap for gap in gaps if gap[0] < gap[1])
+    return gaps_s
 
 
 def _group_decided(results: ReviewResults) -> list[tuple[DecidedGroup, Cells]]:

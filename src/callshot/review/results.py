@@ -45,19 +45,19 @@ ADDED = "yes"
 class ReviewResults:
     """The calls of a review: the columns of EVENTS, and who confirmed or rejected them when.
 
-    conflicts  how many items are left out because reviewers disagree
-    roots      the folders of the recordings, by name
-    facts      what the review is about
-    heard_s    spans that were listened to, by recording: sorted, apart from each other; there is no
-               call in them but those in `events`
-    notes      on a line of the file that is not complete
+    conflicts   how many items are left out because reviewers disagree
+    roots       the folders of the recordings, by name
+    facts       what the review is about
+    listened_s  spans that were listened to, by recording: sorted, apart from each other; there is
+                no call in them but those in `events`
+    notes       on a line of the file that is not complete
     """
 
     events: Frame
     conflicts: int
     roots: Mapping[str, Path]
     facts: Mapping[str, Any] = field(default_factory=dict)
-    heard_s: Mapping[str, Sequence[Span]] = field(default_factory=dict)
+    listened_s: Mapping[str, Sequence[Span]] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
     def list_recordings(self) -> RecordingFolder:
@@ -196,7 +196,7 @@ def read_labels(
     labels = Labels()
     journal.replay(labels.apply)
     root = Path(labels.folder or str(journal.facts.get("source")))
-    heard_s = labels.find_heard()
+    listened_s = labels.find_listened()
     clocks: dict[str, str | None] = {}
     rows = []
     refused = [*labels.refused.values()] if rejected else []
@@ -215,9 +215,9 @@ def read_labels(
     return ReviewResults(
         events=calls.sort(PLACE, maintain_order=True),
         conflicts=0,
-        roots=dict.fromkeys({*clocks, *heard_s}, root),
+        roots=dict.fromkeys({*clocks, *listened_s}, root),
         facts=journal.facts,
-        heard_s=heard_s,
+        listened_s=listened_s,
         notes=journal.notes,
     )
 

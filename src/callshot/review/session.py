@@ -39,12 +39,20 @@ from callshot.review.decisions import (
 from callshot.review.estimates import (
     Answer,
     compute_curve,
+    draw_sample,
     estimate_precision,
     find_obstacle,
     measure_agreement,
 )
 from callshot.review.journal import Entry, Journal, Row
-from callshot.review.sound import Clip, Picture, make_levels
+from callshot.review.sound import (
+    LEVEL_HEIGHT,
+    LEVEL_WIDTH,
+    Clip,
+    Picture,
+    fit_contrast,
+    suggest_presets,
+)
 from callshot.review.sources import (
     CLIPPED,
     DOUBTFUL,
@@ -57,7 +65,6 @@ from callshot.review.sources import (
     SCORES,
     Scores,
     Source,
-    draw_sample,
     order_items,
     replace_scores,
     select_items,
@@ -78,31 +85,14 @@ PAUSE_S = 0.2
 MAX_PAUSES = 5
 STATES = {"undecided": UNDECIDED, "decided": DECIDED, "skipped": SKIPPED}
 KEYS = "123456789"
-# What suits calls of some pitch: spectrogram settings, and the speed of the sound.
-PRESETS: dict[str, dict[str, Any]] = {
-    "infrasound": {"window_s": 0.5, "max_hz": 250.0, "speed": 8.0},
-    "audible": {"window_s": 0.032, "max_hz": 12000.0, "speed": 1.0},
-    "ultrasound": {"window_s": 0.004, "max_hz": 125000.0, "speed": 0.125},
-}
-COMMON = {"min_hz": 0.0, "scale": "linear", "colours": "viridis", "range_db": 60.0}
-INFRASOUND_RATE_HZ = 4000.0  # recordings up to this rate have been made for low calls
-USUAL_RATE_HZ = 48000.0
-ULTRASOUND_RATE_HZ = 96000.0
 LEVEL_ITEMS = 5  # from which the quietest colour is chosen
-LEVEL_QUANTILE = 0.3
-LEVEL_WIDTH = 100  # of a picture whose levels are measured
-LEVEL_HEIGHT = 64
 MAX_LEVEL_S = 10.0
-LOUD_QUANTILE = 0.998
-MIN_RANGE_DB = 20.0
 BAND_QUANTILE = 0.1  # of the edges of the calls of a label
 BAND_MARGIN = 0.25  # of the band, above and below it
 ITEM_MARGIN = 0.05  # of the band of an item, so that its box is seen whole
 MIN_ROWS = 64  # bins of frequency in a picture
-FLOOR_DB = -100.0
 EDGE_S = 1e-3
 FULL_SCALE = 0.9999
-FLOOR_STEP_DB = 5.0
 # Columns of items that the page gets as they are.
 SHOWN = (
     *PLACE,
@@ -783,46 +773,6 @@ class Review(Session):
             "distance": distance,
             "confirmed": item >= 0,
         }
-
-
-def suggest_presets(clips: Sequence[Clip]) -> tuple[dict[str, Answer], str]:
-    """Return the spectrogram settings of each preset, and the name of the one that suits.
-
-    The quietest colour is at the level of the noise in some clips; their sample rate says which
-    preset suits.
-    """
-    name = "audible"
-    highest_hz = max((clip.rate_hz for clip in clips), default=USUAL_RATE_HZ)
-    if highest_hz <= INFRASOUND_RATE_HZ:
-        name = "infrasound"
-    elif highest_hz >= ULTRASOUND_RATE_HZ:
-        name = "ultrasound"
-    presets = {}
-    for key, settings in PRESETS.items():
-        picture = Picture(
-            width=LEVEL_WIDTH,
-            height=LEVEL_HEIGHT,
-            window_s=settings["window_s"],
-            max_hz=settings["max_hz"],
-        )
-        levels = [make_levels(clip, picture) for clip in clips]
-        quiet = [np.quantile(level, LEVEL_QUANTILE) for level in levels]
-        floor_db = np.median(quiet or FLOOR_DB) // FLOOR_STEP_DB * FLOOR_STEP_DB
-        floor_db = np.clip(floor_db, -160.0, 0.0)
-        presets[key] = {**COMMON, **settings, "floor_db": float(floor_db)}
-    return presets, name
-
-
-def fit_contrast(picture: Picture, clips: Sequence[Clip]) -> Picture:
-    """Return a picture whose colours reach from the noise to the loudest parts of clips."""
-    small = replace(picture, width=LEVEL_WIDTH, height=LEVEL_HEIGHT)
-    quantiles = (LEVEL_QUANTILE, LOUD_QUANTILE)
-    limits_db = [np.quantile(make_levels(clip, small), quantiles) for clip in clips]
-    if not limits_db:
-        return picture
-    floor_db, top_db = np.median(limits_db, axis=0)
-    range_db = max(MIN_RANGE_DB, float(top_db - floor_db))
-    return replace(picture, floor_db=float(floor_db), range_db=range_db)
 
 
 def make_example_clip(model: "Model", number: int) -> Clip:

@@ -12,7 +12,7 @@ of the map.
 import io
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,6 +43,23 @@ SCALES = ("linear", LOG)
 MAPS = ("viridis", "magma", "cividis", "grey")
 COLOUR_FILE = Path(__file__).with_name("colour_maps.npz")
 MIN_LOG_HZ = 1.0
+# What suits calls of some pitch: spectrogram settings, and the speed of the sound.
+PRESETS: dict[str, dict[str, Any]] = {
+    "infrasound": {"window_s": 0.5, "max_hz": 250.0, "speed": 8.0},
+    "audible": {"window_s": 0.032, "max_hz": 12000.0, "speed": 1.0},
+    "ultrasound": {"window_s": 0.004, "max_hz": 125000.0, "speed": 0.125},
+}
+COMMON = {"min_hz": 0.0, "scale": "linear", "colours": "viridis", "range_db": 60.0}
+INFRASOUND_RATE_HZ = 4000.0  # recordings up to this rate have been made for low calls
+USUAL_RATE_HZ = 48000.0
+ULTRASOUND_RATE_HZ = 96000.0
+LEVEL_QUANTILE = 0.3
+LEVEL_WIDTH = 100  # of a picture whose levels are measured
+LEVEL_HEIGHT = 64
+LOUD_QUANTILE = 0.998
+MIN_RANGE_DB = 20.0
+FLOOR_DB = -100.0
+FLOOR_STEP_DB = 5.0
 
 Pixels = NDArray[np.uint8]
 
@@ -240,6 +257,46 @@ def make_levels(clip: Clip, picture: Picture) -> FloatArray:
     return measure_spectrogram(
         clip.signal, clip.rate_hz, edges_hz, picture.width, picture.window_s
     )
+
+
+def suggest_presets(clips: Sequence[Clip]) -> tuple[dict[str, dict[str, Any]], str]:
+    """Return the spectrogram settings of each preset, and the name of the one that suits.
+
+    The quietest colour is at the level of the noise in some clips; their sample rate says which
+    preset suits.
+    """
+    name = "audible"
+    highest_hz = max((clip.rate_hz for clip in clips), default=USUAL_RATE_HZ)
+    if highest_hz <= INFRASOUND_RATE_HZ:
+        name = "infrasound"
+    elif highest_hz >= ULTRASOUND_RATE_HZ:
+        name = "ultrasound"
+    presets = {}
+    for key, settings in PRESETS.items():
+        picture = Picture(
+            width=LEVEL_WIDTH,
+            height=LEVEL_HEIGHT,
+            window_s=settings["window_s"],
+            max_hz=settings["max_hz"],
+        )
+        levels = [make_levels(clip, picture) for clip in clips]
+        quiet = [np.quantile(level, LEVEL_QUANTILE) for level in levels]
+        floor_db = np.median(quiet or FLOOR_DB) // FLOOR_STEP_DB * FLOOR_STEP_DB
+        floor_db = np.clip(floor_db, -160.0, 0.0)
+        presets[key] = {**COMMON, **settings, "floor_db": float(floor_db)}
+    return presets, name
+
+
+def fit_contrast(picture: Picture, clips: Sequence[Clip]) -> Picture:
+    """Return a picture whose colours reach from the noise to the loudest parts of clips."""
+    small = replace(picture, width=LEVEL_WIDTH, height=LEVEL_HEIGHT)
+    quantiles = (LEVEL_QUANTILE, LOUD_QUANTILE)
+    limits_db = [np.quantile(make_levels(clip, small), quantiles) for clip in clips]
+    if not limits_db:
+        return picture
+    floor_db, top_db = np.median(limits_db, axis=0)
+    range_db = max(MIN_RANGE_DB, float(top_db - floor_db))
+    return replace(picture, floor_db=float(floor_db), range_db=range_db)
 
 
 def write_png(pixels: Pixels, colours: str) -> bytes:

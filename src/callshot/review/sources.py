@@ -90,7 +90,6 @@ FILTERS = {
     "min_score": ("score", ge),
     "max_score": ("score", le),
 }
-SCORE_BINS = 4  # of equal size, in each class
 
 
 def make_items(events: pl.DataFrame) -> Spans:
@@ -129,15 +128,14 @@ def make_items(events: pl.DataFrame) -> Spans:
 def find_doubts(frame: pl.DataFrame) -> list[str]:
     """Return for each item which of DUPLICATE and OVERLAPPING it is.
 
-    Items overlap if they share time and, where both have a band, frequencies. They are duplicates
-    if they have the same label, and share half of the time that they cover together.
+    Items overlap if they share time and, where both have a band, frequencies. Duplicates have the
+    same label, and share half of the time that they cover together.
     """
     doubts: list[set[str]] = [set() for _ in range(len(frame))]
-    columns = ("recording", "start_s", "end_s", "label", *FREQUENCIES)
     rows = frame.with_row_index("item").sort("recording", "start_s")
     low, high = FREQUENCIES
     earlier: list[dict[str, Any]] = []  # rows that may overlap the next one
-    for row in rows.select("item", *columns).iter_rows(named=True):
+    for row in rows.select("item", *PLACE, *FREQUENCIES).iter_rows(named=True):
         earlier = [
             other
             for other in earlier
@@ -170,34 +168,6 @@ def find_checksum(items: Spans) -> str:
     """Return a checksum of the places and labels of items."""
     rows = items.frame.select(PLACE).rows()
     return sha256(repr(rows).encode()).hexdigest()
-
-
-def draw_sample(items: Spans, seed: int) -> IntArray:
-    """Return the items of a source in a random order; every beginning is a fair sample of a class.
-
-    Each class is cut into bins of equal size by score. The order takes an item of each bin at
-    random, then another of each, and so on; classes take turns. It is the same for the same seed.
-    """
-    # The raw output of Philox is the same in all versions of NumPy.
-    generator = np.random.Philox(key=seed)
-    first_key, second_key = generator.random_raw((2, len(items)))
-    drawn = items.frame.select(
-        pl.Series("first_key", first_key),
-        pl.Series("second_key", second_key),
-        "label",
-        item="row",
-        rank=pl.col("score").fill_null(0.0).rank("ordinal").over("label"),
-        count=pl.len().over("label"),
-    )
-    number = pl.col("rank").cast(pl.Int64) - 1
-    drawn = drawn.with_columns(bin=number * SCORE_BINS // pl.col("count"))
-    # Within a class, one item of each bin after another, bins in random order
-    bin_turn = pl.col("first_key").rank("ordinal").over("label", "bin")
-    drawn = drawn.with_columns(bin_turn=bin_turn).sort("bin_turn", "second_key")
-    # Then one item of each class after another
-    class_turn = pl.int_range(pl.len()).over("label")
-    drawn = drawn.with_columns(class_turn=class_turn).sort("class_turn", "first_key")
-    return drawn["item"].to_numpy()
 
 
 def order_items(
@@ -263,8 +233,7 @@ VECTOR_FACTS = "vectors.json"
 BLOCK = 2048  # items that are scored at once
 
 Float32Matrix = NDArray[np.float32]
-Confirmed = Mapping[str, Sequence[int]]
-"""The items that were confirmed, by label."""
+Confirmed = Mapping[str, Sequence[int]]  # items by label
 
 
 class Scores:
@@ -287,14 +256,11 @@ class Scores:
         raise NotImplementedError
 
     def rank(self, label: pl.Series, known: Sequence[str]) -> pl.DataFrame:
-        """Return the columns SCORES of all items, given the label of each.
-
-        The runner-up is the best other label, null if it is not among the `known` ones.
-        """
+        """Return the columns SCORES of all items by their labels; runner-ups are `known` labels."""
         columns = {name: column for column, name in enumerate(self.labels)}
         own = [columns.get(name, -1) for name in label]
         place = (np.arange(len(own)), own)
-        # (items, labels + 1); the last column is for items whose label has no scores.
+        # (items, labels + 1); the last column is for labels without scores.
         others = np.pad(self.scores, ((0, 0), (0, 1)), constant_values=np.nan)
         score = others[place].astype(np.float64)
         others[place] = np.nan  # only other labels are left
@@ -350,13 +316,10 @@ class ModelScores(Scores):
         self._confirmed = new
         self.labels += sorted(new.keys() - set(self.labels))
         classifier = copy(self.model.classifier)
-        items = []
-        labels = []  # of each of these items
-        for label, calls in new.items():
-            items += calls
-            labels += [label] * len(calls)
-        if items:
-            classifier.partial_fit(self.vectors[items], labels)
+        calls = [(row, label) for label, rows in new.items() for row in rows]
+        if calls:
+            items, labels = zip(*calls, strict=True)
+            classifier.partial_fit(self.vectors[list(items)], labels)
         self._score(classifier)
         return True
 
@@ -396,8 +359,7 @@ class HeldOutScores(Scores):
         labels = sorted({name for name in label if name is not None})
         super().__init__(vectors, labels)
         numbers = {name: number for number, name in enumerate(labels)}
-        original = [numbers.get(str(name), -1) for name in label]
-        self._original_label = np.array(original)
+        self._original_label = np.array([numbers.get(str(one), -1) for one in label])
         self._label = self._original_label  # that the scores are by
         self._recording = np.unique(recording, return_inverse=True)[1]
         self._score(self._original_label)
@@ -437,10 +399,7 @@ def open_vectors(
     model: "Model",
     background: "Covariance | Site | None",
 ) -> Float32Matrix:
-    """Map the vectors of the items of a scan into memory, (items, dimensions).
-
-    They are copied once from the index to `folder`, that of the review, unless they are there.
-    """
+    """Map the vectors of the items of a scan, (items, dimensions), copied once to `folder`."""
     shape = (len(items), index.settings.dimension)
     facts = {"items": find_checksum(items), "shape": list(shape)}
     path = folder / VECTORS
@@ -527,12 +486,10 @@ class SourceOptions:
 class Source:
     """What is reviewed.
 
-    items        as in `callshot.review.sources`
     thresholds   score that a detection of a label must reach, where it is known
     durations_s  of recordings, where they are known
     load_scores  opens what new scores are computed from, given the folder of the review; None if
                  there is nothing, for the reason `why_no_scores`
-    facts        about the source, for the journal
     annotations  the format of annotations to correct, "" where it is not known; None: none
     """
 
@@ -604,21 +561,16 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
         raise InputError(
             f"{folder / SCAN_FACTS}: expected the facts of a scan of recordings"
         )
-    events = _read_found(folder, has_labels=has_labels)
-    items = make_items(events)
-    names = set(events["recording"])
+    items = make_items(_read_found(folder, has_labels=has_labels))
     scanned = facts.get("index", facts)  # how recordings were read
-
     index = None
     if not has_labels:
         index = _open_scanned_index(folder, scanned, options)
     indexed = () if index is None else index.recordings
-
     root = options.recordings or Path(facts["folders"][0])
-    roots = dict.fromkeys(names, root)
+    roots = dict.fromkeys(items["recording"], root)
     if options.recordings is None:
-        kept = [one for one in indexed if one.path in names]
-        roots |= {one.path: Path(one.root) for one in kept}
+        roots |= {one.path: Path(one.root) for one in indexed if one.path in roots}
 
     used = facts.get("model", {})
     model = options.model or _find_scan_model(folder, facts)
@@ -723,10 +675,9 @@ def _load_scores(
     site_file: Path | None,
     review_folder: Path,
 ) -> Scores:
-    """Open the scores of a scan's items by its model, whose file must be as it was.
+    """Open the scores of a scan's items by its model, which has one of the `checksums`.
 
-    `checksums` are those that the scan knows; `site_file` has the background of a scan by the
-    nearest mean, whose vectors are compared as scaled roots.
+    `site_file` has the background of a scan by the nearest mean, which compares scaled roots.
     """
     from callshot.detection.detector import MIN_WINDOWS, choose_covariances
     from callshot.detection.model import load_model
@@ -765,8 +716,7 @@ def _open_study(path: Path, options: SourceOptions) -> Source:
         raise InputError(
             f"{path}: a study of {len(tables)} corpora; review one of them, as {tables[0]}"
         )
-    corpus = tables[0].parent.name
-    embeddings = sorted(work.glob(f"embed/{corpus}/*/{EMBEDDINGS}"))
+    embeddings = sorted(work.glob(f"embed/{tables[0].parent.name}/*/{EMBEDDINGS}"))
     source = _open_segments(tables[0], options, next(iter(embeddings), None))
     return replace(source, kind="study", title=path.stem)
 
@@ -784,10 +734,7 @@ def _open_segments(
 def _make_source(
     table: Spans, path: Path, options: SourceOptions, embeddings: Path | None = None
 ) -> Source:
-    """Return the source of a review of annotated segments, a table at `path`.
-
-    With a table of `embeddings` of the same segments, each is scored by other recordings.
-    """
+    """Return the source of a table of segments; `embeddings` of them are what scores them."""
     by_place = table.frame.sort("path", "start_s", "end_s", "label")
     table = replace(table, frame=by_place)
     root = options.recordings

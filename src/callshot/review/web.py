@@ -40,7 +40,6 @@ from callshot.review.session import (
     MAX_CONTEXT_S,
     MAX_ITEMS,
     Review,
-    fit_contrast,
     make_example_clip,
 )
 from callshot.review.sound import (
@@ -51,6 +50,7 @@ from callshot.review.sound import (
     Picture,
     draw,
     filter_band,
+    fit_contrast,
     limit_played,
     make_wav,
     make_waveform,
