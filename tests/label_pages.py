@@ -4,7 +4,7 @@ import re
 from contextlib import contextmanager
 
 from callshot.review.results import read_review
-from review_pages import open_window, settle, use_page
+from review_pages import expect, open_window, settle, use_page
 from served_review import serve_labels
 
 PHONE = {"width": 390, "height": 844}
@@ -28,9 +28,7 @@ class Tab:
         settle(self.page)
 
     def wait_for_index(self):
-        from playwright.sync_api import expect
-
-        expect(self.page.locator("#ready")).to_have_text("Ready to search")
+        expect(self.page, "#ready").to_have_text("Ready to search")
 
     def drag(self, start, end):
         """Drag from a place in the picture to another, as shares of its width and height."""

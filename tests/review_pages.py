@@ -35,9 +35,6 @@ LAPTOP = {"width": 1280, "height": 800}
 PATIENCE_MS = 60_000  # of a browser on a busy machine
 REDRAW_MS = 100  # the longest wait after which a page draws what has changed
 PANEL_MS = 400  # the wait after which the panel of a review asks for new figures
-# The longest random wait before and after each request of a page: with 400, tests fail that
-# read a page before it has finished.
-SLOW_MS = int(os.environ.get("CALLSHOT_TEST_SLOW_PAGE", "0"))
 # Runs before the scripts of each page, and notes what the page still waits for.
 WATCH = r"""(() => {
     const { fetch, setTimeout, clearTimeout } = window;
@@ -46,8 +43,6 @@ WATCH = r"""(() => {
     let known = 0; // number of the latest change that an answer named
     let quiet = 0; // frames without anything to wait for
     let followed = -1; // number after which the page asks for changes
-    const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
-    const pause = () => SLOW_MS && wait(SLOW_MS * Math.random());
     // What follows from an answer starts in the same turn of the event loop.
     const end = (task) => setTimeout(() => tasks.delete(task));
 
@@ -57,14 +52,12 @@ WATCH = r"""(() => {
         if (changes) followed = Number(changes[1]);
         else tasks.set(task, { name: address, ms: 0 });
         try {
-            await pause();
             const response = await fetch(address, options);
             for (const name of ["arrayBuffer", "blob", "json", "text"]) {
                 const read = response[name].bind(response);
                 response[name] = async () => {
                     try {
                         const body = await read();
-                        await pause();
                         known = Math.max(known, body.seq ?? 0);
                         return body;
                     } finally {
@@ -109,7 +102,7 @@ WATCH = r"""(() => {
         quiet = 0;
         return true;
     };
-})()""".replace("SLOW_MS", str(SLOW_MS))
+})()"""
 
 
 # The texts whose contrast with their background is too low, and that contrast.
@@ -184,6 +177,13 @@ def use_own_page(context):
         yield context.new_page()
     finally:
         context.close()
+
+
+def expect(where, selector=None):
+    """Return what can be expected of an element, or of a selector on a page."""
+    from playwright.sync_api import expect
+
+    return expect(where if selector is None else where.locator(selector))
 
 
 def settle(page, longest_ms=REDRAW_MS):

@@ -2,6 +2,7 @@
 
 import shutil
 import uuid
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -87,8 +88,8 @@ def test_silent_recordings_have_no_kinds_of_sounds(tmp_path, ready_index, monkey
     folder = tmp_path / "recordings"
     folder.mkdir()
     soundfile.write(folder / "a.wav", np.zeros(8000), 8000)
-    index_site(folder)
-    with serve_labels(folder, tmp_path, ready_index) as (client, session):
+    options = replace(ready_index, index=index_site(folder))
+    with serve_labels(folder, tmp_path / "labels", options) as (client, session):
         session.search._thread.join()
         assert client.get("/api/kinds", 409) == {"error": kinds.SILENT}
         # They are not measured again while there is nothing new.

@@ -14,6 +14,7 @@ from callshot.detection.model import load_model
 from callshot.errors import OptionError
 from callshot.fewshot import label_budget
 from callshot.results import format_provenance
+from callshot.review.children import Job
 from callshot.review.finding import Finding
 from callshot.review.results import read_review, verify_review
 from callshot.review.server import ServerOptions, open_labelling
@@ -124,7 +125,10 @@ def test_a_call_is_embedded_where_the_index_does_not_reach_yet(served, site):
     assert len(known) >= len(cards)
 
 
-def test_an_index_is_made_meanwhile_and_another_encoder_is_refused(tmp_path):
+def test_an_index_is_made_meanwhile_and_another_encoder_is_refused(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("callshot.review.similar.Job", Job)
     folder = write_site(tmp_path / "recordings", ("a", "b"), calls=1)
     searching = SearchOptions("mfcc", window_s=0.5)
     box = make_box("a.wav", (1.0, 2.0), "hoot")

@@ -2,36 +2,30 @@
 
 import re
 
-import pytest
-
 from label_pages import PHONE
-from review_pages import find_low_contrasts, settle
-
-expect = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed"
-).expect
+from review_pages import expect, find_low_contrasts, settle
 
 
 def open_kinds(page):
-    expect(page.locator("#ready")).to_have_text("Ready to search")
+    expect(page, "#ready").to_have_text("Ready to search")
     page.keyboard.press("e")
-    expect(page.locator(".found")).to_have_count(12)
+    expect(page, ".found").to_have_count(12)
     settle(page)
 
 
-def test_recordings_are_ordered_by_a_key_and_by_the_list(served_site):
-    open_tab, _ = served_site
+def test_recordings_are_ordered_and_kinds_of_sounds_become_boxes(served_site):
+    open_tab, read_calls = served_site
     tab = open_tab()
     page = tab.page
     names = page.locator(".recording bdi")
     tab.wait_for_index()
-    expect(page.locator(".news")).to_have_count(3)
+    expect(page, ".news").to_have_count(3)
     tab.settle()
-    expect(page.locator("#shown")).to_have_text(re.compile(r"0 of \d+ min listened to"))
+    expect(page, "#shown").to_have_text(re.compile(r"0 of \d+ min listened to"))
     assert names.all_inner_texts() == ["a.wav", "b.wav", "c.wav"]
     tab.press("o")
-    expect(page.locator("#order")).to_have_value("hear")
-    expect(page.locator("#order-text")).to_contain_text("of the different sounds")
+    expect(page, "#order").to_have_value("hear")
+    expect(page, "#order-text").to_contain_text("of the different sounds")
     ordered = names.all_inner_texts()
     assert sorted(ordered) == ["a.wav", "b.wav", "c.wav"]
     bars = page.locator(".news .bar span").evaluate_all(
@@ -42,24 +36,22 @@ def test_recordings_are_ordered_by_a_key_and_by_the_list(served_site):
     page.locator(f'[data-name="{ordered[0]}"]').click()
     tab.settle()
     page.keyboard.press("Shift+J")  # the next one of this order
-    expect(page.locator("#file")).to_have_text(ordered[1])
+    expect(page, "#file").to_have_text(ordered[1])
     tab.settle()
     page.reload()
     tab.settle()
-    expect(page.locator("#order")).to_have_value("hear")
+    expect(page, "#order").to_have_value("hear")
     page.locator("#order").select_option("time")
     expect(names).to_have_text(["a.wav", "b.wav", "c.wav"])
 
-
-def test_kinds_of_sounds_are_named_by_keys_and_become_boxes(served_site):
-    open_tab, read_calls = served_site
-    tab = open_tab()
-    page = tab.page
+    # Kinds of sounds are named by keys and become boxes.
+    page.locator("#main").focus()
+    tab.settle()
     open_kinds(page)
     cards = page.locator(".found")
     expect(cards.first).to_be_focused()
     page.keyboard.press(" ")
-    expect(page.locator("#counts")).to_contain_text("1 listened to")
+    expect(page, "#counts").to_contain_text("1 listened to")
     page.keyboard.press("y")  # there is no last name yet
     page.keyboard.type("<b>hoot")
     page.keyboard.press("Enter")
@@ -70,11 +62,11 @@ def test_kinds_of_sounds_are_named_by_keys_and_become_boxes(served_site):
     expect(cards.nth(5).locator(".answers button").first).to_have_text("<b>hoot")
     tab.settle()
     assert read_calls()["label"].to_list() == ["<b>hoot", "<b>hoot"]
-    expect(page.locator("#counts")).to_contain_text("2 named")
+    expect(page, "#counts").to_contain_text("2 named")
     page.keyboard.press("u")  # nothing
     page.keyboard.press("u")
     expect(cards.nth(1)).to_have_attribute("data-answer", "")
-    expect(page.locator("#counts")).to_contain_text("1 named")
+    expect(page, "#counts").to_contain_text("1 named")
     tab.settle()
     before = cards.evaluate_all("all => all.map((one) => one.ariaLabel)")
     page.keyboard.press("x")
@@ -87,10 +79,10 @@ def test_kinds_of_sounds_are_named_by_keys_and_become_boxes(served_site):
     ]
     assert places[0].isdisjoint(places[1])
     page.keyboard.press("g")  # in its recording
-    expect(page.locator("#similar")).to_be_hidden()
+    expect(page, "#similar").to_be_hidden()
     tab.settle()
     page.keyboard.press("?")
-    expect(page.locator("#help")).to_contain_text("each kind of sound once")
+    expect(page, "#help").to_contain_text("each kind of sound once")
 
 
 def test_points_of_the_map_become_cards_by_keys_click_and_lasso(served_site):
@@ -106,11 +98,11 @@ def test_points_of_the_map_become_cards_by_keys_click_and_lasso(served_site):
     assert canvas.evaluate("one => getComputedStyle(one).outlineWidth") == "3px"
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
-    expect(page.locator("#live")).to_contain_text("a.wav, 0:00.5")
+    expect(page, "#live").to_contain_text("a.wav, 0:00.5")
     page.keyboard.press("Enter")
     expect(cards.first).to_have_attribute("aria-label", re.compile("a.wav, 0:00.5"))
     expect(cards.first).to_be_focused()
-    expect(page.locator("#counts")).to_contain_text("1 listened to")
+    expect(page, "#counts").to_contain_text("1 listened to")
     tab.settle()
     page.keyboard.press("o")
     page.keyboard.type("bark")
@@ -143,8 +135,8 @@ def test_points_of_the_map_become_cards_by_keys_click_and_lasso(served_site):
     )
     expect(cards).to_have_count(12)
     page.keyboard.press("Escape")
-    expect(page.locator("#similar")).to_be_hidden()
-    expect(page.locator("#shown")).to_contain_text("1 call ")
+    expect(page, "#similar").to_be_hidden()
+    expect(page, "#shown").to_contain_text("1 call ")
 
 
 def test_it_fits_and_can_be_read(served_site):
@@ -153,11 +145,11 @@ def test_it_fits_and_can_be_read(served_site):
         tab = open_tab(**options)
         page = tab.page
         tab.wait_for_index()
-        expect(page.locator(".news")).to_have_count(3)
+        expect(page, ".news").to_have_count(3)
         tab.press("o")
         assert find_low_contrasts(page) == []
         page.locator("#kinds").click()
-        expect(page.locator(".found")).to_have_count(12)
+        expect(page, ".found").to_have_count(12)
         tab.settle()
         width = page.evaluate("document.documentElement.scrollWidth")
         assert width <= page.viewport_size["width"]

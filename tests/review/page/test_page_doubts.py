@@ -8,12 +8,8 @@ import pytest
 import soundfile
 
 from label_pages import open_tabs
-from review_pages import PANEL_MS, settle
+from review_pages import PANEL_MS, expect, settle
 from served_review import serve
-
-expect = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed"
-).expect
 
 TABLE = "start_s,end_s,label\n1,2,roar\n1.1,2,roar\n3,4,<script>hoot\n3.5,4.5,roar\n"
 
@@ -32,19 +28,17 @@ def test_annotations_are_filtered_corrected_and_exported(laptop, corpus):
         page = tab.page
         page.keyboard.press("f")
         page.locator("#filter-doubt").select_option("overlapping")
-        expect(page.locator("#shown")).to_contain_text("2 calls")
+        expect(page, "#shown").to_contain_text("2 calls")
         page.locator("#filter-doubt").select_option("duplicate")
-        expect(page.locator("#shown")).to_contain_text(
-            "2 calls: not reviewed, annotated twice"
-        )
-        expect(page.locator("#where .doubt")).to_have_text("annotated twice")
-        expect(page.locator(".tag")).to_have_count(3)
+        expect(page, "#shown").to_contain_text("2 calls: not reviewed, annotated twice")
+        expect(page, "#where .doubt").to_have_text("annotated twice")
+        expect(page, ".tag").to_have_count(3)
         page.locator("#main").focus()
         tab.settle()
         page.keyboard.press("n")
-        expect(page.locator("#shown")).to_contain_text("1 call:")
+        expect(page, "#shown").to_contain_text("1 call:")
         settle(page, PANEL_MS)
-        expect(page.locator("#panel")).to_contain_text("Export corrected annotations")
+        expect(page, "#panel").to_contain_text("Export corrected annotations")
         with page.expect_download() as download:
             page.locator("[data-format=csv]").click()
         text = download.value.path().read_text()

@@ -4,16 +4,14 @@ import re
 
 import pytest
 
-expect = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed"
-).expect
+from review_pages import expect
 
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
 def open_grid(seen):
     seen.press("g")
-    expect(seen.page.locator(".tile")).to_have_count(24)
+    expect(seen.page, ".tile").to_have_count(24)
 
 
 def actions(seen):
@@ -44,17 +42,15 @@ def test_several_calls_are_decided_by_one_key_arrows_move_and_enter_opens(visit)
         tiles.nth(1).click()
         tiles.nth(4).click(modifiers=["Shift"])
         tiles.nth(2).click()
-        expect(page.locator("#chosen")).to_have_text("3 calls chosen")
-        expect(page.locator(".tile[aria-selected=true]")).to_have_count(3)
+        expect(page, "#chosen").to_have_text("3 calls chosen")
+        expect(page, ".tile[aria-selected=true]").to_have_count(3)
         page.keyboard.press("n")
-        expect(
-            page.locator(".tile[data-state=saved][data-action=reject]")
-        ).to_have_count(3)
+        expect(page, ".tile[data-state=saved][data-action=reject]").to_have_count(3)
         seen.settle()
         assert actions(seen).count("reject") == 3
         assert len(posts) == 1
         page.keyboard.press("Control+a")
-        expect(page.locator("#chosen")).to_have_text("24 calls chosen")
+        expect(page, "#chosen").to_have_text("24 calls chosen")
         question = page.locator("#question")
         page.keyboard.press("y")
         expect(question).to_contain_text("Say yes to 24 calls at once?")
@@ -71,15 +67,13 @@ def test_several_calls_are_decided_by_one_key_arrows_move_and_enter_opens(visit)
         expect(question).to_contain_text("24 calls will count as confirmed")
         page.keyboard.press("y")
         expect(question).to_be_hidden()
-        expect(
-            page.locator(".tile[data-state=saved][data-action=confirm]")
-        ).to_have_count(24)
+        expect(page, ".tile[data-state=saved][data-action=confirm]").to_have_count(24)
         seen.settle()
         page.keyboard.press("u")
-        expect(page.locator(".tile[data-action=confirm]")).to_have_count(0)
-        expect(page.locator(".tile[data-action=reject]")).to_have_count(3)
+        expect(page, ".tile[data-action=confirm]").to_have_count(0)
+        expect(page, ".tile[data-action=reject]").to_have_count(3)
         page.keyboard.press("u")
-        expect(page.locator(".tile[data-state=none]")).to_have_count(24)
+        expect(page, ".tile[data-state=none]").to_have_count(24)
         seen.settle()
         assert set(actions(seen)) == {None}
         ids = seen.get("/api/queue", order="best", state="undecided")["ids"]
@@ -93,19 +87,17 @@ def test_several_calls_are_decided_by_one_key_arrows_move_and_enter_opens(visit)
         page.keyboard.press("ArrowRight")
         expect(focused).to_have_attribute("data-id", str(ids[columns + 1]))
         page.keyboard.press("Shift+ArrowRight")
-        expect(page.locator("#chosen")).to_have_text("2 calls chosen")
+        expect(page, "#chosen").to_have_text("2 calls chosen")
         page.keyboard.press("m")
-        expect(page.locator("#chosen")).to_have_text("1 call chosen")
+        expect(page, "#chosen").to_have_text("1 call chosen")
         seen.press("l")  # else the sound may have ended before a look at the page
         page.keyboard.press(" ")
-        expect(page.locator(".tile[data-playing=true]")).to_have_count(1)
+        expect(page, ".tile[data-playing=true]").to_have_count(1)
         page.keyboard.press(" ")
-        expect(page.locator(".tile[data-playing=true]")).to_have_count(0)
+        expect(page, ".tile[data-playing=true]").to_have_count(0)
         page.keyboard.press("Enter")
-        expect(page.locator("#card")).to_be_visible()
-        expect(page.locator("#pane")).to_have_attribute(
-            "data-item", str(ids[columns + 2])
-        )
+        expect(page, "#card").to_be_visible()
+        expect(page, "#pane").to_have_attribute("data-item", str(ids[columns + 2]))
 
 
 def test_a_phone_shows_the_card_and_a_finger_decides(visit):
@@ -127,22 +119,22 @@ def test_a_phone_shows_the_card_and_a_finger_decides(visit):
             assert box["y"] + box["height"] <= 740
         first = seen.shown()
         page.locator("#verdicts .yes").tap()
-        expect(page.locator("#pane")).not_to_have_attribute("data-item", str(first))
+        expect(page, "#pane").not_to_have_attribute("data-item", str(first))
         seen.settle()
         assert seen.item(first)["decision"]["action"] == "confirm"
         seen.press("l")  # else the sound may have ended before a look at the page
         page.locator("#play").tap()
-        expect(page.locator("#play")).to_have_text(re.compile("^Stop"))
+        expect(page, "#play").to_have_text(re.compile("^Stop"))
         page.locator("#verdicts .undo").tap()
-        expect(page.locator("#pane")).to_have_attribute("data-item", str(first))
+        expect(page, "#pane").to_have_attribute("data-item", str(first))
         seen.settle()
         page.locator("#mode-grid").tap()
         seen.settle()
         page.locator(".tile").nth(0).tap()
         page.locator(".tile").nth(1).tap()
-        expect(page.locator("#chosen")).to_have_text("2 calls chosen")
+        expect(page, "#chosen").to_have_text("2 calls chosen")
         seen.settle()
         assert page.evaluate(OVERFLOW) <= 0
         page.locator("#help-button").tap()
-        expect(page.locator("#help")).to_be_visible()
+        expect(page, "#help").to_be_visible()
         assert page.evaluate(OVERFLOW) <= 0

@@ -1,13 +1,8 @@
 """Nothing is lost, in Chromium: dead servers, two tabs, two reviewers, reloads, exports."""
 
 import polars as pl
-import pytest
 
-from review_pages import PANEL_MS, settle, wait_until
-
-expect = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed"
-).expect
+from review_pages import PANEL_MS, expect, settle, wait_until
 
 
 def test_a_decision_is_saved_only_when_the_server_has_answered_yes(visit):
@@ -17,13 +12,13 @@ def test_a_decision_is_saved_only_when_the_server_has_answered_yes(visit):
         held = []
         page.route("**/api/decisions", lambda route: held.append(route))
         page.keyboard.press("y")
-        expect(page.locator("#saved")).to_have_text("1 decision not saved yet")
+        expect(page, "#saved").to_have_text("1 decision not saved yet")
         page.keyboard.press("PageUp")
-        expect(page.locator("#verdict")).to_have_text("yes · saving…")
-        expect(page.locator("#verdict")).to_have_attribute("data-state", "pending")
+        expect(page, "#verdict").to_have_text("yes · saving…")
+        expect(page, "#verdict").to_have_attribute("data-state", "pending")
         wait_until(page, lambda: held)
         held.pop().continue_()
-        expect(page.locator("#verdict")).to_have_text("yes · saved")
+        expect(page, "#verdict").to_have_text("yes · saved")
         seen.settle()
         assert seen.item(number)["decision"]["action"] == "confirm"
         page.keyboard.press("PageDown")
@@ -32,64 +27,40 @@ def test_a_decision_is_saved_only_when_the_server_has_answered_yes(visit):
         # The latest route counts; without any in between, a request could pass.
         page.route("**/api/decisions", lambda route: route.fulfill(**refusal))
         page.keyboard.press("y")
-        expect(page.locator("#notes")).to_have_text("Not saved: this call is settled")
+        expect(page, "#notes").to_have_text("Not saved: this call is settled")
         page.keyboard.press("PageUp")
-        expect(page.locator("#verdict")).to_have_text("not reviewed")
+        expect(page, "#verdict").to_have_text("not reviewed")
 
 
-def test_two_tabs_follow_each_other(visit):
+def test_two_tabs_follow_each_other(visit, server):
     with visit() as seen:
         first = seen.page
         second = first.context.new_page()
-        second.goto(seen.server.address)
+        second.goto(server.address)
         settle(second)
         second.locator("#mode-grid").click()
         settle(second)
-        expect(second.locator(".tile")).to_have_count(24)
+        expect(second, ".tile").to_have_count(24)
         number = seen.shown()
         seen.press("n")
-        expect(second.locator(f"#tile-{number}")).to_have_attribute(
-            "data-action", "reject"
-        )
-        expect(second.locator("#done-count")).to_contain_text("1 of 24")
+        expect(second, f"#tile-{number}").to_have_attribute("data-action", "reject")
+        expect(second, "#done-count").to_contain_text("1 of 24")
         settle(second)
         second.locator(".tile").nth(1).click()
         second.keyboard.press("y")
-        expect(first.locator("#done-count")).to_contain_text("2 of 24")
+        expect(first, "#done-count").to_contain_text("2 of 24")
         settle(second)
         second.keyboard.press("u")
-        expect(first.locator("#done-count")).to_contain_text("1 of 24")
+        expect(first, "#done-count").to_contain_text("1 of 24")
         seen.settle()
         first.keyboard.press("PageUp")
-        expect(first.locator("#verdict")).to_have_text("no · saved")
+        expect(first, "#verdict").to_have_text("no · saved")
         settle(second)
         second.keyboard.press("u")
-        expect(first.locator("#verdict")).to_have_text("not reviewed")
+        expect(first, "#verdict").to_have_text("not reviewed")
 
 
-def test_a_reload_in_the_middle_keeps_the_place_and_the_undo(visit):
-    with visit() as seen:
-        page = seen.page
-        page.locator("#order").select_option("time")
-        seen.settle()
-        page.keyboard.press("f")
-        page.locator("#filter-label").select_option("trumpet")
-        expect(page.locator("#shown")).to_contain_text("8 calls")
-        page.keyboard.press("Escape")
-        page.locator("#main").focus()
-        seen.settle()
-        seen.press("y", "PageDown", "PageDown")
-        number = seen.shown()
-        page.reload()
-        seen.settle()
-        expect(page.locator("#shown")).to_have_text("7 calls: not reviewed, trumpet")
-        assert seen.shown() == number
-        expect(page.locator("#order")).to_have_value("time")
-        seen.press("u")
-        assert seen.get("/api/progress")["done"] == 0
-
-
-def test_exports_are_downloaded_with_who_and_when(visit):
+def test_exports_say_who_and_when_and_a_reload_keeps_the_place(visit):
     with visit() as seen:
         page = seen.page
         seen.press("y", "n", "y")
@@ -102,6 +73,25 @@ def test_exports_are_downloaded_with_who_and_when(visit):
             assert "reviewer" in table.columns
             seen.settle(PANEL_MS)
             page.get_by_label("with rejected calls").check()
+        seen.press("u", "u", "u")
+
+        page.locator("#order").select_option("time")
+        seen.settle()
+        page.keyboard.press("f")
+        page.locator("#filter-label").select_option("trumpet")
+        expect(page, "#shown").to_contain_text("8 calls")
+        page.keyboard.press("Escape")
+        page.locator("#main").focus()
+        seen.settle()
+        seen.press("y", "PageDown", "PageDown")
+        number = seen.shown()
+        page.reload()
+        seen.settle()
+        expect(page, "#shown").to_have_text("7 calls: not reviewed, trumpet")
+        assert seen.shown() == number
+        expect(page, "#order").to_have_value("time")
+        seen.press("u")
+        assert seen.get("/api/progress")["done"] == 0
 
 
 def test_reviewers_disagree_and_one_settles(visit):
@@ -112,12 +102,12 @@ def test_reviewers_disagree_and_one_settles(visit):
         seen.press("n")
         seen.settle(PANEL_MS)
         page.locator("#settle").click()
-        expect(page.locator("#others")).to_contain_text("Ann: yes")
-        expect(page.locator("#others")).to_have_class("conflict")
+        expect(page, "#others").to_contain_text("Ann: yes")
+        expect(page, "#others").to_have_class("conflict")
         seen.settle()
         page.keyboard.press("y")
-        expect(page.locator("#done")).to_be_visible()
-        expect(page.locator("#settle")).to_have_count(0)
+        expect(page, "#done").to_be_visible()
+        expect(page, "#settle").to_have_count(0)
         seen.settle()
         assert seen.get("/api/progress")["agreement"]["conflicts"] == []
 
@@ -130,29 +120,29 @@ def test_a_killed_server_loses_nothing_and_the_page_goes_on(visit, server):
         order = seen.shown()
         page.keyboard.press("n")
         page.keyboard.press("y")
-        expect(page.locator("#saved")).to_have_text("2 decisions not saved yet")
-        expect(page.locator("#banner")).to_contain_text("The server does not answer.")
-        expect(page.locator("#banner")).to_contain_text("kept in this browser")
+        expect(page, "#saved").to_have_text("2 decisions not saved yet")
+        expect(page, "#banner").to_contain_text("The server does not answer.")
+        expect(page, "#banner").to_contain_text("kept in this browser")
         page.keyboard.press("PageUp")
-        expect(page.locator("#verdict")).to_have_text("yes · saving…")
+        expect(page, "#verdict").to_have_text("yes · saving…")
         server.start()
-        expect(page.locator("#saved")).to_have_text("All saved")
-        expect(page.locator("#banner")).to_be_hidden()
-        expect(page.locator("#verdict")).to_have_text("yes · saved")
+        expect(page, "#saved").to_have_text("All saved")
+        expect(page, "#banner").to_be_hidden()
+        expect(page, "#verdict").to_have_text("yes · saved")
         seen.settle()
         assert seen.item(order)["decision"]["action"] == "reject"
         assert seen.get("/api/progress")["done"] == 3
         server.kill()
         page.keyboard.press("PageDown")
-        expect(page.locator("#verdict")).to_have_text("not reviewed")
+        expect(page, "#verdict").to_have_text("not reviewed")
         page.keyboard.press("n")
-        expect(page.locator("#saved")).to_have_text("1 decision not saved yet")
+        expect(page, "#saved").to_have_text("1 decision not saved yet")
         context = page.context
         page.close()
         server.start()
         later = context.new_page()
         later.goto(server.address)
-        expect(later.locator("#done-count")).to_contain_text("4 of 24")
+        expect(later, "#done-count").to_contain_text("4 of 24")
         seen.page = later
         seen.settle()
         assert seen.get("/api/progress")["done"] == 4

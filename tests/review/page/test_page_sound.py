@@ -2,15 +2,9 @@
 
 import re
 import struct
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
-import pytest
-
-from review_pages import RATE_HZ, wait_until
-
-expect = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed"
-).expect
+from review_pages import RATE_HZ, expect, wait_until
 
 
 class Requests:
@@ -32,8 +26,8 @@ class Requests:
 
 def read_rate(seen, query):
     """Return the rate in the header of the sound that the page asked for."""
-    answer = seen.page.request.get(f"{seen.origin}/api/sound", params=query)
-    return struct.unpack_from("<I", answer.body(), 24)[0]
+    _, _, content = seen.client.ask("GET", f"/api/sound?{urlencode(query)}")
+    return struct.unpack_from("<I", content, 24)[0]
 
 
 def wait_for_query(seen, requests, path, *names, **values):
@@ -74,7 +68,7 @@ def test_space_plays_and_stops_and_a_click_plays_from_there(visit):
         seen.press("l")
         page.keyboard.press(" ")
         expect(play).to_have_text(re.compile("^Stop"))
-        expect(page.locator("#playhead")).to_be_visible()
+        expect(page, "#playhead").to_be_visible()
         page.keyboard.press(" ")
         expect(play).to_have_text(re.compile("^Play"))
         page.keyboard.press("l")
@@ -96,7 +90,7 @@ def test_space_plays_and_stops_and_a_click_plays_from_there(visit):
         seen.settle()
         box = page.locator("#pane").bounding_box()
         page.mouse.click(box["x"] + 0.8 * box["width"], box["y"] + 50)
-        expect(page.locator("#play")).to_have_text(re.compile("^Stop"))
+        expect(page, "#play").to_have_text(re.compile("^Stop"))
         left = page.evaluate(
             "parseFloat(document.querySelector('#playhead').style.left)"
         )
@@ -116,9 +110,9 @@ def test_speed_gain_band_and_selection_are_made_by_the_server(visit):
         queries = []
         for key, speed in (("+", 2), ("+", 4), ("+", 8), ("+", 16), ("-", 8)):
             page.keyboard.press(key)
-            expect(page.locator("#speed")).to_have_value(str(speed))
+            expect(page, "#speed").to_have_value(str(speed))
             page.keyboard.press(" ")
-            expect(page.locator("#play")).to_have_text(re.compile("^Stop"))
+            expect(page, "#play").to_have_text(re.compile("^Stop"))
             page.keyboard.press(" ")
             queries += requests.take("/api/sound")
         asked = {query["speed"]: query for query in queries if query["item"] == "0"}
@@ -174,10 +168,8 @@ def test_settings_hold_for_all_pictures_and_keys_change_what_is_seen(visit):
         assert {query["max_hz"] for query in queries} == {"333"}
         page.keyboard.press(",")
         page.locator("[data-preset=audible]").click()
-        expect(page.locator("#setting-scale")).to_have_value("linear")
-        expect(page.locator("[data-preset=audible]")).to_have_attribute(
-            "aria-pressed", "true"
-        )
+        expect(page, "#setting-scale").to_have_value("linear")
+        expect(page, "[data-preset=audible]").to_have_attribute("aria-pressed", "true")
         page.keyboard.press("Escape")
         page.keyboard.press("g")
         seen.settle()
@@ -195,7 +187,7 @@ def test_settings_hold_for_all_pictures_and_keys_change_what_is_seen(visit):
         assert times[0] == "0:01.0"
 
 
-def test_the_next_cards_are_ready_before_they_are_asked_for(visit):
+def test_the_next_cards_are_ready_and_confirmed_calls_are_examples(visit):
     with visit() as seen:
         page = seen.page
         requests = Requests(page)
@@ -211,16 +203,12 @@ def test_the_next_cards_are_ready_before_they_are_asked_for(visit):
         asked = {one["item"] for one in requests.take("/api/spectrogram")}
         assert str(later[0]) not in asked
 
-
-def test_confirmed_calls_become_examples_to_compare_with(visit):
-    with visit() as seen:
-        page = seen.page
         seen.press("y", "y", "y", "y", "y", "y")
         page.locator("#order").select_option("time")
         seen.settle()
         tile = page.locator("#examples .example").first
         expect(tile).to_be_visible()
-        expect(tile.locator("img[src]")).to_be_visible()
+        expect(tile, "img[src]").to_be_visible()
         note_playing(page, "#examples")
         page.keyboard.press("e")
         page.wait_for_function("() => window.played > 0")
@@ -230,8 +218,9 @@ def test_confirmed_calls_become_examples_to_compare_with(visit):
 def test_dark_light_and_the_switch(visit):
     paper = "getComputedStyle(document.body).backgroundColor"
     light, dark = "rgb(251, 251, 249)", "rgb(20, 22, 24)"
-    with visit(color_scheme="dark") as seen:
+    with visit() as seen:
         page = seen.page
+        page.emulate_media(color_scheme="dark")
         assert page.evaluate(paper) == dark
         page.locator("#theme-button").click()
         assert page.evaluate(paper) == light

@@ -5,8 +5,6 @@ import pytest
 from review_pages import make_uneven_scan
 from served_review import serve
 
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
 # How many pixels the wave has in the first and in the last quarter of its canvas
 COUNT_PIXELS = """(canvas) => {
     const { width, height } = canvas;
