@@ -194,10 +194,7 @@ class Decisions:
         return [*self._parts[entry.uuid], *divided]
 
     def _update(self, entry: Entry, active: bool) -> set[int]:
-        """Find what follows from a row that came into effect or went; return the changed items.
-
-        The parts of a split, and an added call, come and go with it.
-        """
+        """Find what follows from a row that came into effect or went; return the changed items."""
         parts = self._parts.get(entry.uuid, range(0))
         if active:
             self.gone.difference_update(parts)
@@ -229,8 +226,7 @@ class Decisions:
     def find_all(self, item: int) -> dict[str, Decision]:
         """Return the decision of every reviewer on an item, by name.
 
-        Later rows of a reviewer replace earlier ones, but a row without a span keeps the earlier
-        span, and a new span keeps the verdict.
+        Later rows replace earlier ones, but no span keeps the span, and a span the verdict.
         """
         decisions: dict[str, Decision] = {}
         for row in self.history.rows.get(item, ()):
@@ -282,8 +278,7 @@ class Decisions:
     def find_verdict(self, item: int, reviewer: str | None = None) -> Decision | None:
         """Return the verdict on an item: of one reviewer, or the one on which all agree.
 
-        A settled conflict has the label it was settled with. The span is the one that the latest
-        reviewer among them gave it. None if there is no verdict, or an open conflict.
+        The span is the one that the latest of them gave it. None if there is an open conflict.
         """
         verdicts = self.find_verdicts(item)
         verdict = None
@@ -313,8 +308,7 @@ def check_decision(
 ) -> Row:
     """Return the row of the journal for a decision that the page asks to save.
 
-    Raise RequestError if an item, action, span, time or label makes no sense. A confirmed item with
-    another label is relabelled, and the other way round.
+    A confirmed item with another label is relabelled, and the other way round.
     """
     if not isinstance(request, Mapping):
         raise RequestError("decisions: expected objects")
@@ -431,10 +425,7 @@ def make_row(request: Body, action: str, body: Body) -> Row:
 
 
 def describe_item(request: Body, decisions: Decisions) -> dict[str, Any]:
-    """Return what the journal keeps of the item of a request: enough to export it as a call.
-
-    The item may be part of a split that was undone. Raise RequestError if there is none.
-    """
+    """Return what the journal keeps of the item of a request: enough to export it as a call."""
     item = request.get("item")
     if type(item) is not int:
         raise RequestError("item: expected a number")

@@ -1,13 +1,10 @@
-"""What is made of labels: all calls of the recordings, and a study.
-
-Find all calls: learn from what is labelled, scan all recordings, and review what was found.
+"""What is made of labels: a study, and rounds of finding all calls: learn, scan and review.
 
     LABELS/found/1/calls.npz            a model of the labels
     LABELS/found/1/detections/          a scan with it
     LABELS/found/1/detections/review/   what a person said about its detections
 
-What was decided there is saved with the labels, too. The next round is in LABELS/found/2. A round
-that was stopped, or failed, is begun again.
+A round that was stopped, or failed, is begun again.
 """
 
 import json

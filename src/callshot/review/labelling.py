@@ -56,16 +56,11 @@ MAX_BOX_S = 600.0
 class Labelling(Session):
     """A folder of recordings that is open to be labelled.
 
-    Methods that answer the page return what it gets as JSON. They may be called from several
-    threads. Headers of recordings are read in one more thread.
+    Headers of recordings are read in a thread.
 
     recordings, clocks
               header and clock time of each recording, by name, as far as they are read
     problems  why recordings cannot be shown, by name
-    labels    boxes, and what was listened to
-    search    sounds that are similar to calls
-    finding   all calls, found by a model of those that are labelled
-    kinds     what to listen to first
     """
 
     def __init__(

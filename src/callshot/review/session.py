@@ -300,10 +300,7 @@ class Review(Session):
     # Scores
 
     def list_confirmed(self, reviewer: str | None = None) -> dict[str, list[int]]:
-        """Return the items of the source that were confirmed, by label; no parts of others.
-
-        In a blind review a reviewer sees only what this reviewer confirmed.
-        """
+        """Return the items of the source that were confirmed, in a blind review by a reviewer."""
         with self.lock:
             decisions = self.decisions
             whose = reviewer if self.blind else None
@@ -660,10 +657,7 @@ class Review(Session):
     # What the page does
 
     def decide(self, reviewer: str, request: Mapping[str, Any]) -> Answer:
-        """Save the decisions of a request, all of them or none; return the items that changed.
-
-        Decisions that were saved before, by their uuid, are not saved again.
-        """
+        """Save the decisions of a request, all of them or none; return the items that changed."""
         requests = request.get("decisions")
         if not isinstance(requests, list) or not 1 <= len(requests) <= MAX_ITEMS:
             raise RequestError(f"decisions: expected a list of 1 to {MAX_ITEMS}")
@@ -686,10 +680,7 @@ class Review(Session):
         return changes
 
     def settle(self, reviewer: str, request: Mapping[str, Any]) -> Answer:
-        """Settle a conflict on an item: the label of the request holds, None for no call at all.
-
-        Not in a blind review, which hides conflicts.
-        """
+        """Settle a conflict on an item: the label of the request holds, None for no call at all."""
         self.check_visible(reviewer, None)
         with self.lock:
             body = describe_item(request, self.decisions)

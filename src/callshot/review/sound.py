@@ -1,12 +1,8 @@
 """Spans of recordings → signals, WAV files at any speed, waveforms, and spectrograms.
 
-A sound is played faster by giving its samples a higher rate in the header of the WAV file: so the
-pitch goes up, and calls that are too low for human ears become audible. The rate in the header is
-always one that browsers play, 8 to 96 kHz; the signal is resampled where that is needed.
-
-A spectrogram has exactly the pixels that are asked for (`callshot.corpus.spectrogram`), in linear
-or logarithmic rows. A pixel is round(255 · (dB − floor_db) / range_db), from 0 to 255: a colour
-of the map.
+A sound is played faster by a higher rate in the header of the WAV file, so the pitch goes up. It is
+resampled where the rate is not one that browsers play, 8 to 96 kHz. A pixel of a spectrogram
+(`callshot.corpus.spectrogram`) is round(255 · (dB − floor_db) / range_db), from 0 to 255.
 """
 
 import io
