@@ -46,14 +46,17 @@ LITTER = (".DS_Store", "Thumbs.db", "desktop.ini", ".gitkeep", ".gitignore")
 SCAN_FACTS = "scan.json"  # the list of results of callshot scan
 DECISIONS = "decisions.jsonl"  # of a review
 FOUND = "found"  # folder beside a journal of callshot label: its searches for all calls
+# Files that list results. Those of scans list detections, which may serve as annotations.
+MANIFESTS = (
+    "provenance.json",
+    "segments.json",
+    "folds.json",
+    "band-coverage.json",
+)
+RESULTS_OF_SCANS = (SCAN_FACTS, "export.json")
 # The files by which a folder of results is known, and what those in JSON have.
 MARKERS = {
-    "provenance.json": "files",
-    "segments.json": "files",
-    "folds.json": "files",
-    SCAN_FACTS: "files",
-    "export.json": "files",
-    "band-coverage.json": "files",
+    **dict.fromkeys((*MANIFESTS, *RESULTS_OF_SCANS), "files"),
     "index.json": "fingerprint",
     DECISIONS: "",
 }

@@ -34,6 +34,7 @@ from callshot.errors import InputError, OptionError, check_range, count_text
 from callshot.files import (
     DECISIONS,
     FOUND,
+    MANIFESTS,
     SCAN_FACTS,
     error_reason,
     explain_unreadable,
@@ -417,7 +418,6 @@ def _drop_suffix(name: str) -> str:
 
 
 FOLDERS = "folders"
-MANIFESTS = ("segments.json", "folds.json", "provenance.json")  # of callshot's files
 UNRECOGNISED = (
     "not recognised as annotations; "
     "give its format with --format, or its columns with --columns"

@@ -4,39 +4,29 @@ KINDS lists what can be verified, and the function that does it. To add a kind, 
 """
 
 import json
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from callshot.corpus.recordings import DAMAGED_MANIFEST
 from callshot.corpus.segment_table import verify_inputs
 from callshot.corpus.segments import audio_root
-from callshot.detection.exports import MANIFEST as EXPORT_INFO
 from callshot.detection.index.index_files import is_index, verify_index
 from callshot.encoders.embed import default_store
 from callshot.encoders.store import is_store, verify_store
 from callshot.errors import InputError, OptionError
-from callshot.files import SCAN_FACTS
+from callshot.files import MANIFESTS, RESULTS_OF_SCANS
 from callshot.records import Finding
 from callshot.results import compare_files, is_intact
 from callshot.review.journal import is_review
 from callshot.review.results import verify_review
 from callshot.study.file_steps import SEGMENTS_INFO
 from callshot.study.plan import plan
-from callshot.study.steps import RECORD_FILE
+from callshot.study.steps import RECORD_FILE, optional
 from callshot.study.study_file import read_study
 from callshot.tables.embedding_tables import is_table, verify_table
-from callshot.tables.evaluation_files import PROVENANCE
-from callshot.tables.fold_files import FOLDS_INFO
 
 RUN_AGAIN = "callshot run makes it again"
-MANIFESTS = (  # files that list the others
-    PROVENANCE,
-    SEGMENTS_INFO,
-    FOLDS_INFO,
-    SCAN_FACTS,
-    EXPORT_INFO,
-)
 NESTED = ("index", "review", "folder of results")  # kinds in a folder of results
 NO_MANIFEST = "not a provenance that callshot wrote; run again"
 REASONS = {
@@ -63,13 +53,6 @@ def verify_path(path: Path, *, repair: bool = False) -> Iterator[Finding]:
 
     With `repair`, damaged shards of a store and damaged files of an index are set aside: the next
     run makes them again. Nothing else is changed.
-
-    Raises
-    ------
-    InputError
-        If the path is none of these.
-    OptionError
-        If something without a store is to be repaired.
     """
     for kind in KINDS:
         if not kind.recognise(path):
@@ -106,7 +89,7 @@ def verify_study(path: Path, *, repair: bool = False) -> Iterator[Finding]:
 
 def is_results(folder: Path) -> bool:
     """Return whether a folder has results of callshot."""
-    return any((folder / name).is_file() for name in MANIFESTS)
+    return any((folder / name).is_file() for name in (*MANIFESTS, *RESULTS_OF_SCANS))
 
 
 def verify_results(
@@ -115,23 +98,18 @@ def verify_results(
     """Yield the state of each file in a folder, and of the files that segments were cut from.
 
     Files are compared with the checksums in the manifests of the folder. `audio` is the folder of
-    recordings, if it is not the one that the results name. If a step of a study wrote the folder,
-    `record` is the file that says so. Indexes, reviews and results in the folder are verified too,
-    and files that no manifest lists are reported as not from callshot. A manifest that cannot be
-    read ends it.
+    recordings, if it is not the one that the results name, and `record` the record of the step that
+    wrote the folder, if one did. Indexes, reviews and results in the folder are verified too, and
+    files that no manifest lists are not from callshot. A manifest that cannot be read ends it.
     """
     # The record of another step is neither verified nor reported as unknown.
     known = set() if record == folder / RECORD_FILE else {folder / RECORD_FILE}
-    paths = [folder / name for name in MANIFESTS]
-    if record is not None:
-        paths.insert(0, record)
+    manifests = [folder / name for name in (*MANIFESTS, *RESULTS_OF_SCANS)]
+    paths = [path for path in (*optional(record), *manifests) if path.is_file()]
+    if record is not None and record not in paths:
+        yield Finding(record, "missing", f"the step did not end; {RUN_AGAIN}")
     for path in paths:
-        if not path.is_file():
-            if path == record:
-                yield Finding(path, "missing", f"the step did not end; {RUN_AGAIN}")
-            continue
-        is_sealed = path != record
-        findings, is_readable = _verify_manifest(path, folder, audio, is_sealed)
+        findings, is_readable = _verify_manifest(path, folder, audio, path != record)
         for finding in findings:
             if finding.path not in known:
                 known.add(finding.path)
@@ -139,8 +117,18 @@ def verify_results(
         if not is_readable:
             return
     # Without results, other steps may have their files in the same folder.
-    if record is None or is_results(folder):
-        yield from _verify_others(folder, known)
+    if record is not None and not is_results(folder):
+        return
+    nested = []
+    for path in sorted(filter(Path.is_dir, folder.iterdir())):
+        kinds = [kind for kind in KINDS if kind.name in NESTED and kind.recognise(path)]
+        if kinds:
+            nested.append(path)
+            yield from kinds[0].verify(path)
+    for path in sorted(folder.rglob("*")):
+        is_known = path in known or any(path.is_relative_to(part) for part in nested)
+        if not is_known and path.is_file() and not path.name.startswith("."):
+            yield Finding(path, "not from callshot")
 
 
 def _verify_manifest(
@@ -167,21 +155,6 @@ def _verify_manifest(
         findings[0] = Finding(path, "damaged", NO_MANIFEST)
         return findings, False
     return findings, True
-
-
-def _verify_others(folder: Path, known: Container[Path]) -> Iterator[Finding]:
-    """Verify indexes, reviews and results inside a folder; report files that nothing lists."""
-    nested = []
-    for path in sorted(folder.iterdir()):
-        kinds = [kind for kind in KINDS if kind.name in NESTED and path.is_dir()]
-        kind = next((kind for kind in kinds if kind.recognise(path)), None)
-        if kind is not None:
-            nested.append(path)
-            yield from kind.verify(path)
-    for path in sorted(folder.rglob("*")):
-        is_known = path in known or any(path.is_relative_to(part) for part in nested)
-        if not is_known and path.is_file() and not path.name.startswith("."):
-            yield Finding(path, "not from callshot")
 
 
 KINDS = (
