@@ -1,7 +1,5 @@
 """Names of encoders for people: readable, different, and the user's own where there is one."""
 
-from dataclasses import replace
-
 import polars as pl
 import pytest
 
@@ -92,22 +90,3 @@ def test_tables_of_vectors_are_named_as_their_curves():
     assert [table.encoder for table in named.tables] == ["MFCC", "YAMNet"]
     assert named.evaluation.encoders == ["MFCC", "YAMNet"]
     assert make_baselines().columns == named.baselines.columns
-
-
-def test_notes_have_the_names_that_the_page_shows():
-    encoders = ("mfcc", "birdnet-v2.4[speed=auto]", "ours")
-    results = make(dict.fromkeys(encoders, RISING))
-    notes = [
-        "mfcc, shared: scores tie; see mfcc.csv or mfcc/ties.csv",
-        "birdnet-v2.4[speed=auto]: chosen: birdnet-v2.4[speed=2+4]",
-        "ours: 'odd[call]' is in 2 folds",
-    ]
-    evaluation = replace(results.evaluation, notes=notes)
-    named = with_names(replace(results, notes=notes, evaluation=evaluation))
-    assert named.notes == named.evaluation.notes
-    assert named.notes == [
-        "MFCC, shared: scores tie; see mfcc.csv or mfcc/ties.csv",
-        "BirdNET 2.4 (at automatic speed): chosen: "
-        "BirdNET 2.4 (played 2 and 4 times as fast)",
-        notes[2],
-    ]
