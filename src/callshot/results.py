@@ -597,10 +597,6 @@ class EarlierFiles:
                 return True
         return False
 
-    def beside(self, name: str) -> Path | None:
-        """Return the path of a file next to the keys, for work that no result shows as it is."""
-        return None if self.key_file is None else self.key_file.with_name(name)
-
     def save(self) -> None:
         """Write the keys of the new files, which are in place now."""
         if self.key_file is None:

@@ -2,7 +2,6 @@
 
 import base64
 import io
-import os
 from importlib import util
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 import soundfile
 
 from callshot.jobs import Pool
-from callshot.report import calls as sounds
 from callshot.report.calls import (
     choose_sounds,
     find_calls,
@@ -114,30 +112,6 @@ def test_the_size_of_all_clips_is_bounded_and_the_first_ones_are_kept(tmp_path):
     most_bytes = 0.75 * (sizes[0] + sizes[1]) + 1
     kept = make_clips(audio, ["a@2", "a@0", "a@1"], most_bytes=most_bytes)
     assert list(kept) == ["a@2", "a@0"]
-
-
-def test_clips_of_the_last_time_are_used_until_something_changes(tmp_path, monkeypatch):
-    audio = make_audio(tmp_path)
-    store = tmp_path / "work/sounds.json"
-    made = []
-
-    def count_clips(signal, rate_hz, median_hz):
-        made.append(rate_hz)
-        return make_call_clip(signal, rate_hz, median_hz)
-
-    monkeypatch.setattr(sounds, "make_call_clip", count_clips)
-    first = make_clips(audio, ["a@0", "a@1"], store=store)
-    assert make_clips(audio, ["a@0", "a@1"], store=store) == first
-    assert len(made) == 2
-    make_clips(audio, ["a@0", "a@2"], store=store)
-    assert len(made) == 4
-    store.write_text(store.read_text().replace('"seconds": ', '"seconds": 1'))
-    assert make_clips(audio, ["a@0", "a@1"], store=store) == first
-    assert len(made) == 6
-    path = audio.root / audio.paths[0]
-    os.utime(path, ns=(1, 1))
-    make_clips(audio, ["a@0", "a@1"], store=store)
-    assert len(made) == 8
 
 
 def literal_scores(table, folds, labels):

@@ -2,15 +2,11 @@
 
 import base64
 import io
-import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,13 +15,11 @@ from callshot.corpus.audio import load_audio
 from callshot.corpus.audio_files import Signal
 from callshot.corpus.spectrogram import measure_spectrogram
 from callshot.errors import CallshotError
-from callshot.files import make_folder, sha256_text, write_atomic
 from callshot.jobs import Pool
 from callshot.records import CorpusResults, FloatArray, Folds
 from callshot.report.plane import principal_plane, scale_points
 from callshot.report.summary.context import is_random
 from callshot.report.templates import clean
-from callshot.results import content_key
 from callshot.spans import Row, Spans
 from callshot.vectors import Vectors
 
@@ -60,30 +54,29 @@ def rank_confused(
     """Return for each pair of labels (true, other) the calls of the first most like the second.
 
     Calls are given by number; for (true, true) they are those most clearly their own. At most
-    MAX_CALLS each. `scores` is (calls, labels), as `score_calls` returns it; `label` is the label
-    of each call.
+    MAX_CALLS each. `scores` is (calls, labels); `label` is the label of each call.
     """
     names = np.array(label)
+    scores = np.nan_to_num(scores, nan=-np.inf)
     ranked = []
     for true, name in enumerate(labels):
         members = np.flatnonzero(names == name)
         member_scores = scores[members]  # (members, labels)
-        # By how much each other label is ahead of the true one; the true one, of the best other.
-        margins = member_scores - member_scores[:, [true]]
-        others = np.nan_to_num(np.delete(member_scores, true, axis=1), nan=-np.inf)
-        best_other = others.max(axis=1) if len(labels) > 1 else 0.0
-        margins[:, true] = member_scores[:, true] - best_other
-        falling = -np.nan_to_num(margins, nan=-np.inf)
+        own_score = member_scores[:, true]
+        others = np.delete(member_scores, true, axis=1)
+        with np.errstate(invalid="ignore"):  # a label without an example
+            falling = own_score[:, None] - member_scores
+            falling[:, true] = others.max(axis=1, initial=-np.inf) - own_score
         order = np.argsort(falling, axis=0, kind="stable")
         ranked.append(members[order[:MAX_CALLS].T].tolist())
     return ranked
 
 
 class Picks(NamedTuple):
-    """The calls of one type that are worth hearing, by their row.
+    """The calls of one type that are worth playing, by their row.
 
-    `nearest` is the call most like another type, `other` that type; it equals the type itself if
-    there is no other.
+    `nearest` is the call most like another type, `other` that type, or the type itself if there is
+    no other.
     """
 
     typical: int
@@ -156,84 +149,25 @@ class CallClip(NamedTuple):
 
 
 def start_clips(
-    segments: Spans,
-    names: Sequence[str],
-    pool: Pool,
-    most_bytes: float = MAX_BYTES,
-    store: Path | None = None,
+    segments: Spans, names: Sequence[str], pool: Pool, most_bytes: float = MAX_BYTES
 ) -> Callable[[], dict[str, CallClip]]:
     """Begin to make the clips of the segments `names` in the threads of a pool.
 
-    Return a function that waits for them and returns them by name, as long as all fit `most_bytes`.
-    The first names come first. Segments whose recording cannot be read have no clip. The file
-    `store` keeps the clips: they are not made again if neither segments nor recordings changed.
+    Return a function that waits for them and returns them by name, the first names first, as long
+    as all fit `most_bytes`. Segments whose recording cannot be read have no clip. A clip ends after
+    MAX_LENGTH_S; a short call is played with some sound around it. All calls of a label are drawn
+    up to the same frequency, which noise in one of them does not change.
     """
     named = segments.only(dict.fromkeys(names))
     by_place = named.frame.sort("path", "start_s", maintain_order=True)
     ordered = replace(named, frame=by_place)
-    files = [_file_facts(segments.root / path) for path in ordered.paths]
-    key = content_key(list(ordered.rows()), files)
-    stored = _read_clips(store, key)
-    tasks = {} if stored is not None else _submit_clips(ordered, pool)
-
-    def finish() -> dict[str, CallClip]:
-        """Wait for the clips, store them, and return those that fit."""
-        clips = stored
-        if clips is None:
-            clips = {name: task.result() for name, task in tasks.items()}
-            if store is not None:
-                facts = {name: clip._asdict() for name, clip in clips.items()}
-                keys = [key, sha256_text(json.dumps(facts))]
-                make_folder(store.parent)
-                write_atomic(store, json.dumps({"key": keys, "clips": facts}))
-        kept = {}
-        size = 0
-        for name in dict.fromkeys(names):
-            if name in clips:
-                clip = clips[name]
-                size += len(clip.sound) + len(clip.picture) + len(clip.fast)
-                if size > most_bytes * BASE64:
-                    break
-                kept[name] = clip
-        return kept
-
-    return finish
-
-
-def _file_facts(path: Path) -> tuple[int, int]:
-    """Return the size of a recording and when it was changed; zeros if there is no such file."""
-    with suppress(OSError):
-        status = path.stat()
-        return status.st_size, status.st_mtime_ns
-    return 0, 0
-
-
-def _read_clips(store: Path | None, key: str) -> dict[str, CallClip] | None:
-    """Return the clips in a file; None if it was written for another key, or is damaged."""
-    if store is None:
-        return None
-    with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
-        content = json.loads(store.read_text(encoding="utf-8"))
-        clips = content["clips"]
-        if content["key"] == [key, sha256_text(json.dumps(clips))]:
-            return {name: CallClip(**facts) for name, facts in clips.items()}
-    return None
-
-
-def _submit_clips(segments: Spans, pool: Pool) -> dict[str, Future[CallClip]]:
-    """Load segments, and make the clips of those that can be read in the threads of a pool.
-
-    A clip ends after MAX_LENGTH_S; a short call is played with some sound around it. All calls of a
-    label are drawn up to the same frequency, which noise in one of them does not change.
-    """
-    end_s = np.minimum(segments["end_s"], np.array(segments["start_s"]) + MAX_LENGTH_S)
-    collar_s = np.array(segments["collar_s"])
-    is_short = end_s - np.array(segments["start_s"]) < SHORT_CALL_S
+    start_s = np.array(ordered["start_s"])
+    end_s = np.minimum(ordered["end_s"], start_s + MAX_LENGTH_S)
+    collar_s = np.array(ordered["collar_s"])
+    is_short = end_s - start_s < SHORT_CALL_S
     collar_s[is_short] = np.maximum(collar_s[is_short], AROUND_S)
-    spans = segments.with_columns(end_s=end_s, collar_s=collar_s)
-    names = segments["segment"]
-    labels = segments["label"]
-    rates_hz = segments["rate_hz"]
+    spans = ordered.with_columns(end_s=end_s, collar_s=collar_s)
+    segment, labels, rates_hz = spans["segment"], spans["label"], spans["rate_hz"]
     signals = {}
     medians_hz = defaultdict[str, list[float]](list)
     for row, loaded in load_audio(spans, prepare=_measure_median):
@@ -244,8 +178,21 @@ def _submit_clips(segments: Spans, pool: Pool) -> dict[str, Future[CallClip]]:
     for row, signal in signals.items():
         median_hz = float(np.median(medians_hz[labels[row]]))
         task = pool.submit(make_call_clip, signal, rates_hz[row], median_hz)
-        tasks[names[row]] = task
-    return tasks
+        tasks[segment[row]] = task
+
+    def finish() -> dict[str, CallClip]:
+        """Wait for the clips, and return those that fit."""
+        kept = {}
+        size = 0
+        for name in filter(tasks.__contains__, dict.fromkeys(names)):
+            clip = tasks[name].result()
+            size += len(clip.sound) + len(clip.picture) + len(clip.fast)
+            if size > most_bytes * BASE64:
+                break
+            kept[name] = clip
+        return kept
+
+    return finish
 
 
 def _measure_median(span: Row, signal: Signal) -> tuple[FloatArray, float]:

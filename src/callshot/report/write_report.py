@@ -21,12 +21,7 @@ from callshot.options import DisplayOptions
 from callshot.records import CorpusResults, Progress
 from callshot.records.frames import CURVE_KEY
 from callshot.records.table_files import write_csv_frame
-from callshot.report.calls import (
-    MAX_BYTES,
-    choose_sounds,
-    find_calls,
-    start_clips,
-)
+from callshot.report.calls import MAX_BYTES, choose_sounds, find_calls, start_clips
 from callshot.report.choices import join_classifiers
 from callshot.report.encoder_names import with_names
 from callshot.report.figures import plan_figures
@@ -63,16 +58,6 @@ class ReportOptions(DisplayOptions):
     protocol: Protocol
     commands: Sequence[str]
 
-    @property
-    def formats(self) -> tuple[str, ...]:
-        """The suffixes of every figure; the page shows PNG files."""
-        return ("pdf", "png") if self.pdf else ("png",)
-
-    @property
-    def of_tables(self) -> dict[str, Any]:
-        """What tables show."""
-        return {"shots": self.shots, "spread": self.spread}
-
 
 def certain_names(corpora: Sequence[str]) -> list[str]:
     """Return the names of the files that every report on some corpora has, whatever the results."""
@@ -100,35 +85,32 @@ def write_report(
     it writes the numbers. What did not change since the `earlier` report is copied.
     """
     every = list(all_results.values())
-    named = list(map(with_names, every))
+    named = {corpus: with_names(results) for corpus, results in all_results.items()}
+    formats = ("pdf", "png") if options.pdf else ("png",)  # the page shows PNG files
     drawings = {}
-    for results in named:
+    for corpus, results in named.items():
         pages: Iterable[FigurePage] = ()
         if options.figures:
             pages = plan_figures(
                 results, options.confusion, options.protocol, charts=options.pdf
             )
-        place = f"{results.corpus}/figures"
-        drawings[results.corpus] = start_drawing(
-            pages, folder, place, options.formats, workers, earlier
+        drawings[corpus] = start_drawing(
+            pages, folder, f"{corpus}/figures", formats, workers, earlier
         )
     calls = {results.corpus: find_calls(results) for results in every}
     with Pool(thread_name_prefix="callshot-sounds") as pool:
         unfinished_clips = {}
         for corpus, spans in segments.items():
             if options.sounds:
-                store = earlier.beside(f"sounds-{corpus}.json")
                 sounds = choose_sounds(calls[corpus], all_results[corpus])
                 most_bytes = MAX_BYTES / len(every)
-                unfinished_clips[corpus] = start_clips(
-                    spans, sounds, pool, most_bytes, store
-                )
+                unfinished_clips[corpus] = start_clips(spans, sounds, pool, most_bytes)
         names = []
         for results in every:
             names += write_numbers(results, folder, earlier)
-        tables = build_tables(every, **options.of_tables)
-        for name in write_tables(tables, folder / "tables"):
-            names.append(f"tables/{name}")
+        of_tables = {"shots": options.shots, "spread": options.spread}
+        tables = build_tables(every, **of_tables)
+        names += [f"tables/{name}" for name in write_tables(tables, folder / "tables")]
         progress(0.2, "numbers")
 
         pictures = {}
@@ -137,26 +119,20 @@ def write_report(
             names += [path.relative_to(folder).as_posix() for path in paths]
             pictures[corpus] = list_pictures(paths)
             progress(0.5 / len(drawings), f"figures of {corpus}")
-        clips = {
-            corpus: finish_clips() for corpus, finish_clips in unfinished_clips.items()
-        }
+        clips = {corpus: finish() for corpus, finish in unfinished_clips.items()}
         progress(0.1, "sounds")
 
-    methods = {
-        results.corpus: [
-            *describe_methods(with_names(results), options.protocol),
-            *list_references(results),
-        ]
-        for results in every
-    }
     write_page(
         folder / PAGE,
         options.title,
         every,
         summaries,
-        tables={one.corpus: build_tables([one], **options.of_tables) for one in named},
+        tables={name: build_tables([one], **of_tables) for name, one in named.items()},
         pictures=pictures,
-        methods=methods,
+        methods={
+            name: [*describe_methods(one, options.protocol), *list_references(original)]
+            for (name, one), original in zip(named.items(), every, strict=True)
+        },
         provenance=provenance,
         commands=options.commands,
         confusion_shots=options.confusion,
@@ -235,5 +211,5 @@ def describe_methods(results: CorpusResults, protocol: Protocol) -> list[str]:
 def list_references(results: CorpusResults) -> list[str]:
     """Return the references of the methods section, numbered from 1 on."""
     citations = list_citations(results.evaluation.encoders)
-    references = [PROTOCOL, CENTROIDS, *citations]
-    return [f"[{number}] {text}" for number, text in enumerate(references, 1)]
+    references = enumerate([PROTOCOL, CENTROIDS, *citations], 1)
+    return [f"[{number}] {text}" for number, text in references]
