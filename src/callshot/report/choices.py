@@ -79,6 +79,16 @@ def main_spread(evaluation: Evaluation) -> str:
     return preferred_spread(evaluation.curve["spread"])
 
 
+def list_queries(evaluation: Evaluation) -> list[str]:
+    """Return the segments of an evaluation that are queries of a class."""
+    eligible = [count.label for count in evaluation.eligible_classes]
+    fold = pl.Series("fold", evaluation.folds.fold)
+    queries = evaluation.segments.frame.with_columns(fold).filter(
+        pl.col("label").is_in(eligible), pl.col("fold") >= 0
+    )
+    return queries["segment"].to_list()
+
+
 def common_spread(results: CorpusResults) -> str:
     """Return the preferred spread of those that every classifier was evaluated in.
 

@@ -17,8 +17,9 @@ from callshot.corpus.segment_table import (
 )
 from callshot.corpus.segments import audio_root
 from callshot.fewshot.differences import add_baselines
-from callshot.records import CorpusResults, Evaluation, Progress
+from callshot.records import CorpusResults, Progress
 from callshot.records.frames import BASELINES, REFINEMENT, concat_frames
+from callshot.report.choices import list_queries
 from callshot.report.figures.figure_io import open_drawing_workers
 from callshot.report.summary import write_summary
 from callshot.report.write_report import write_report
@@ -154,7 +155,7 @@ def read_corpus_results(
     elif corpus.reading["corpus"] is not None:
         categories = corpus.reading["corpus"].categories_of(set(tables[0].label))
 
-    queries = read_segments(folder / SEGMENTS).only(_list_queries(evaluation))
+    queries = read_segments(folder / SEGMENTS).only(set(list_queries(evaluation)))
 
     # Annotations that became no segment, and segments that were not embedded.
     lists = [embed.table.with_suffix(REJECTS_SUFFIX) for embed in embeds]
@@ -177,16 +178,6 @@ def read_corpus_results(
         baselines=baselines,
         refinement=concat_frames([one.refinement for one in trained], REFINEMENT),
     )
-
-
-def _list_queries(evaluation: Evaluation) -> set[str]:
-    """Return the segments of an evaluation that are queries of a class."""
-    eligible = [count.label for count in evaluation.eligible_classes]
-    fold = pl.Series("fold", evaluation.folds.fold)
-    queries = evaluation.segments.frame.with_columns(fold).filter(
-        pl.col("label").is_in(eligible), pl.col("fold") >= 0
-    )
-    return set(queries["segment"])
 
 
 def join_references(baselines: pl.DataFrame, references: pl.DataFrame) -> pl.DataFrame:

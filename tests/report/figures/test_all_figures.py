@@ -48,11 +48,7 @@ def check_texts(figures):
 
 
 @pytest.mark.parametrize(
-    ("case", "stems"),
-    [
-        (STRANGE, ("",)),
-        (MANY_CLASSES, ("classes", "map")),
-    ],
+    ("case", "stems"), [(STRANGE, ("",)), (MANY_CLASSES, ("classes", "map"))]
 )
 def test_no_text_is_clipped_covered_or_too_small_and_every_figure_fits_a_page(
     case, stems

@@ -15,6 +15,7 @@ import polars as pl
 from callshot.errors import count_text
 from callshot.fewshot.protocol import Protocol
 from callshot.records import COMMON_FOLD, CorpusResults, Episode, Evaluation
+from callshot.report.choices import list_queries
 from callshot.report.figures.figure_io import FigurePage, Pages, figure_of_report
 from callshot.report.figures.layout import (
     BLUE,
@@ -25,7 +26,6 @@ from callshot.report.figures.layout import (
     PAGE_WIDTH_IN,
     SILVER,
     SMALL_PT,
-    TICK_FONT,
     TICK_PT,
     TITLE_FONT,
     TITLE_PT,
@@ -33,7 +33,6 @@ from callshot.report.figures.layout import (
     Style,
     shorten,
     shorten_all,
-    text_width_pt,
 )
 from callshot.vectors import Vectors
 
@@ -77,8 +76,8 @@ class ExampleEpisode:
 def choose_episode(results: CorpusResults, protocol: Protocol) -> ExampleEpisode:
     """Rerun a few episodes of the best encoder; return the first with a correct decision.
 
-    The queries of these episodes are evenly spread over all queries, ordered by id. If no decision
-    is correct, return the last episode.
+    The queries are evenly spread over all queries, ordered by id. If no decision is correct, return
+    the last episode.
     """
     # Imports numba, which is slow.
     from callshot.fewshot.evaluate import rerun_episode
@@ -89,13 +88,8 @@ def choose_episode(results: CorpusResults, protocol: Protocol) -> ExampleEpisode
     by_k = curve.filter(metric="map", scoring="all").sort("k", maintain_order=True)
     last_mean = dict(by_k.select("encoder", "mean").iter_rows())
     table = max(results.tables, key=lambda table: last_mean[table.encoder])
-    eligible = {count.label for count in evaluation.eligible_classes}
     folds = dict(zip(table.segment, evaluation.folds.fold.tolist(), strict=True))
-    queries = sorted(
-        segment
-        for segment, label in zip(table.segment, table.label, strict=True)
-        if label in eligible and folds[segment] != COMMON_FOLD
-    )
+    queries = sorted(list_queries(evaluation))
     for query in queries[:: max(1, len(queries) // CANDIDATES)]:
         episode = rerun_episode(table, evaluation.folds, query, k, 0, protocol)
         example = _describe_episode(evaluation, table, episode, folds)
@@ -126,14 +120,17 @@ def _describe_episode(
         if count.label in shown:
             common = count.exemplars - sum(count.per_fold)
             segments[count.label] = (*count.per_fold, common)
-            drawn_by_fold = Counter(
-                folds[name] for name in episode.support[count.label]
-            )
+            by_fold = Counter(folds[name] for name in episode.support[count.label])
             numbers = (*range(len(count.per_fold)), COMMON_FOLD)
-            drawn[count.label] = tuple(drawn_by_fold[number] for number in numbers)
-    fold = folds[episode.segment]
+            drawn[count.label] = tuple(by_fold[number] for number in numbers)
     return ExampleEpisode(
-        table.encoder, episode, labels, fold, segments, drawn, len(names)
+        encoder=table.encoder,
+        episode=episode,
+        labels=labels,
+        fold=folds[episode.segment],
+        segments=segments,
+        drawn=drawn,
+        classes=len(names),
     )
 
 
@@ -161,24 +158,13 @@ HEADINGS = (
     (DRAWN_IN, COLUMN_HEADINGS_IN, "drawn"),
     (LEFT_IN, COLUMN_HEADINGS_IN, "left"),
 )
-
-SQUARE: Style = {"marker": "s", "color": BLUE, "linestyle": "none", "markersize": 4.2}
-DIAMOND: Style = {**SQUARE, "marker": "D", "color": VERMILION}
-SHADE: Style = {
-    **SQUARE,
-    "color": MIST,
-    "markersize": 6,
-    "markeredgecolor": SILVER,
-    "markeredgewidth": 1,
-}
-BAR: Style = {**SQUARE, "marker": "_", "markeredgewidth": 4, "markersize": 7}
-LEFT: Style = {"ha": "left", "fontsize": None}
+DRAWN = "■"
+QUERY = "◆"
 KEY = (
-    (DIAMOND, "query"),
-    (SQUARE, "drawn: the support set"),
-    (SHADE, "fold of the query: nothing is drawn from it"),
-    (BAR, "largest score"),
+    f"{QUERY} query    {DRAWN} drawn: the support set    grey: fold of the query, from which "
+    "nothing is drawn    blue bar: largest score"
 )
+LEFT: Style = {"ha": "left", "fontsize": None}
 
 
 @figure_of_report(
@@ -207,32 +193,29 @@ def _compose(figure: "Figure", example: ExampleEpisode, score: str) -> None:
     ax.axis("off")
 
     episode = example.episode
-    exemplars = count_text(episode.k, "exemplar")
     room_pt = (PAGE_WIDTH_IN - 0.4) * 72
     title = shorten(f"Query {episode.segment}", room_pt, TITLE_FONT)
     labels = " and ".join(example.labels)
     query = f"Fold {example.fold}, label {labels}; encoder {example.encoder}."
-    support = f"{exemplars} of every class, from the other folds and the common fold."
-    ax.plot(MARK_IN, 0.17, **{**DIAMOND, "markersize": 5})
-    heading = {**LEFT, "weight": "bold", "fontsize": TITLE_PT}
-    _write(ax, TEXT_IN, 0.17, title, **heading)
+    support = (
+        f"Draw {episode.draw}: {count_text(episode.k, 'exemplar')} of every class, from the "
+        "other folds and the common fold."
+    )
+    _write(ax, MARK_IN, 0.17, QUERY, color=VERMILION)
+    _write(ax, TEXT_IN, 0.17, title, ha="left", weight="bold", fontsize=TITLE_PT)
     _write(ax, TEXT_IN, 0.36, shorten(query, room_pt), **LEFT)
-    _write(ax, TEXT_IN, 0.53, f"Draw {episode.draw}: {support}", **LEFT)
+    _write(ax, TEXT_IN, 0.53, support, **LEFT)
     for x, y, text in (*HEADINGS, (SCORE_IN, COLUMN_HEADINGS_IN, score)):
         _write(ax, x, y, text)
     _draw_folds(ax, example)
     _draw_rows(ax, example)
 
-    x = MARK_IN
-    for mark, text in KEY:
-        ax.plot(x, foot_in + 0.2, **mark)
-        _write(ax, x + 0.1, foot_in + 0.2, text, ha="left")
-        x += 0.38 + text_width_pt(text, TICK_FONT) / 72
     verdict = "correct" if example.is_correct else "wrong"
     text = f"Decision: {example.decision}, {verdict}."
     hidden = example.classes - len(example.segments)
     if hidden > 0:
         text += f" {hidden} more of {example.classes} classes are not shown."
+    _write(ax, 0.08, foot_in + 0.2, KEY, ha="left")
     shown = shorten(text, (PAGE_WIDTH_IN - 0.2) * 72)
     _write(ax, 0.08, foot_in + 0.42, shown, **LEFT)
 
@@ -243,15 +226,10 @@ def _write(ax: "Axes", x: float, y: float, text: object, **style: object) -> Non
     ax.text(x, y, str(text), **{**defaults, **style})
 
 
-def _row_middle(number: int) -> float:
-    """Return the vertical position of the middle of a row, in inches from the top."""
-    return ROWS_IN + (number + 0.5) * ROW_IN
-
-
 def _draw_folds(ax: "Axes", example: ExampleEpisode) -> None:
     """Draw a column for each fold, with a cell for each class: its segments, and the drawn ones.
 
-    A drawn segment is a square. The fold of the query is shaded, and the query itself a diamond.
+    The fold of the query is grey.
     """
     folds = len(next(iter(example.segments.values()))) - 1
     width = min(MAX_FOLD_IN, ALL_FOLDS_IN / folds)
@@ -268,21 +246,15 @@ def _draw_folds(ax: "Axes", example: ExampleEpisode) -> None:
         fill = MIST if is_query else "white"
         box: Style = {"facecolor": fill, "edgecolor": SILVER, "linewidth": 0.5}
         for number, (label, counts) in enumerate(example.segments.items()):
-            y = _row_middle(number)
-            ax.bar(x, ROW_IN, width, y - ROW_IN / 2, zorder=1, **box)
-            marks = [SQUARE] * example.drawn[label][fold]
+            top = ROWS_IN + number * ROW_IN
+            ax.bar(x, ROW_IN, width, top, zorder=1, **box)
+            marks, colour = DRAWN * example.drawn[label][fold], BLUE
             if is_query and label == example.labels[0]:
-                marks.append(DIAMOND)
-            text_y = y - 0.055 if marks else y
-            colour = INK if counts[fold] else GREY
-            _write(ax, x, text_y, counts[fold], fontsize=SMALL_PT, color=colour)
-            # Marks stand side by side, around the middle of the cell.
-            step = min(0.075, (width - 0.06) / max(len(marks), 1))
-            middle = (len(marks) - 1) / 2
-            for place, mark in enumerate(marks):
-                mark_x = x + (place - middle) * step
-                size = min(4.0, step * 65)
-                ax.plot(mark_x, y + 0.085, **{**mark, "markersize": size})
+                marks, colour = QUERY, VERMILION
+            ink = INK if counts[fold] else GREY
+            y = top + (0.095 if marks else ROW_IN / 2)
+            _write(ax, x, y, counts[fold], fontsize=SMALL_PT, color=ink)
+            _write(ax, x, top + 0.225, marks, fontsize=SMALL_PT, color=colour)
 
 
 def _draw_rows(ax: "Axes", example: ExampleEpisode) -> None:
@@ -290,34 +262,32 @@ def _draw_rows(ax: "Axes", example: ExampleEpisode) -> None:
     episode = example.episode
     room_pt = (FOLDS_IN - TEXT_IN) * 72 - 6
     names = shorten_all(list(example.segments), room_pt, BOLD_FONT)
-    scores = [abs(episode.scores[label]) for label in example.segments]
-    largest = max(filter(isfinite, scores), default=0.0) or 1.0
-    rows = zip(example.segments.items(), names, strict=True)
-    for number, ((label, segments), name) in enumerate(rows):
-        y = _row_middle(number)
-        is_label = label == example.labels[0]
-        if is_label:
-            ax.plot(MARK_IN, y, **DIAMOND)
-        weight = "bold" if is_label else "normal"
+    scores = [episode.scores[label] for label in example.segments]
+    finite = [abs(score) for score in scores if isfinite(score)]
+    largest = max(finite, default=0.0) or 1.0
+    rows = zip(example.segments.items(), names, scores, strict=True)
+    for number, ((label, segments), name, score) in enumerate(rows):
+        y = ROWS_IN + (number + 0.5) * ROW_IN
+        weight = "bold" if label == example.labels[0] else "normal"
         _write(ax, TEXT_IN, y, name, weight=weight, **LEFT)
         support = episode.support[label]
         pool = sum(segments) - segments[example.fold]
-        enough = len(support) >= episode.k
-        drawn = episode.k if enough else f"{len(support)} of {episode.k}"
+        drawn = str(len(support))
+        if len(support) < episode.k:
+            drawn += f" of {episode.k}"
         _write(ax, POOL_IN, y, pool)
         _write(ax, DRAWN_IN, y, drawn)
         _write(ax, LEFT_IN, y, pool - len(set(support)))
 
         # A bar from zero, the largest half as wide as the column; the number on the other side.
-        score = episode.scores[label]
         length_in = score / largest * HALF_SCORE_IN if isfinite(score) else 0.0
         is_decision = label == example.decision
         colour = BLUE if is_decision else SILVER
         ax.barh(y, length_in, ROW_IN - 0.16, SCORE_IN, color=colour, zorder=1)
         half_in = ROW_IN / 2
         ax.vlines(SCORE_IN, y - half_in, y + half_in, color=INK, linewidth=0.6)
-        text = f"{score:#.3g}" if abs(score) < 1000 else f"{score:.0f}"
+        text = f"{score:.3g}" if abs(score) < 1000 else f"{score:.0f}"
         side, shift_in = ("right", -0.04) if score > 0 else ("left", 0.04)
         style = {"ha": side, "weight": "bold" if is_decision else "normal"}
-        shown = text.rstrip(".").replace("-", "−")
+        shown = text.replace("-", "−")
         _write(ax, SCORE_IN + shift_in, y, shown, fontsize=SMALL_PT, **style)

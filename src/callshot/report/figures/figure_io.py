@@ -14,10 +14,10 @@ import logging
 import multiprocessing
 import signal
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
@@ -38,15 +38,16 @@ TYPESETTING_TABLES = ("GSUB", "GPOS", "GDEF")
 
 @dataclass(frozen=True)
 class FigurePage:
-    """A figure that is still to be drawn, by `compose(figure, *arguments)`."""
+    """A figure that is still to be drawn, by `compose(figure, *arguments, **options)`."""
 
     stem: str
     compose: Callable[..., None]
     arguments: tuple[Any, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def draw(self, figure: "Figure") -> None:
         """Draw the page on an empty Figure."""
-        self.compose(figure, *self.arguments)
+        self.compose(figure, *self.arguments, **self.options)
 
 
 Pages = Iterator[FigurePage]
@@ -88,34 +89,30 @@ def make_pages(
     panels: Sequence[Any],
     per_page: int,
     compose: Callable[..., None],
-    *options: Any,
+    *arguments: Any,
+    **options: Any,
 ) -> Pages:
-    """Yield pages of panels; their stems are numbered if there are several.
-
-    A page is drawn by `compose(figure, panels, *options)`.
-    """
+    """Yield pages that `compose(figure, panels, …)` draws; several have numbered stems."""
     starts = range(0, len(panels), per_page)
     for number, start in enumerate(starts, 1):
         name = f"{stem}-{number}" if len(starts) > 1 else stem
         page_panels = panels[start : start + per_page]
-        yield FigurePage(name, compose, (page_panels, *options))
+        yield FigurePage(name, compose, (page_panels, *arguments), options)
 
 
 def draw_page(
     page: FigurePage, folder: Path, formats: Sequence[str] = ("pdf", "png")
 ) -> list[Path]:
     """Draw a page once, write it to a folder in some formats, and return their paths."""
-    paths = []
+    paths = [folder / f"{page.stem}.{suffix}" for suffix in formats]
+    make_folder(folder)
     with open_figure() as figure:
         page.draw(figure)
         freeze(figure)
-        for suffix in formats:
-            path = folder / f"{page.stem}.{suffix}"
+        for path, suffix in zip(paths, formats, strict=True):
             content = io.BytesIO()  # matplotlib raises errors of its own on a full disk
             SAVERS[suffix](figure, content)
-            make_folder(folder)
             write_atomic(path, content.getbuffer())
-            paths.append(path)
     return paths
 
 
@@ -223,20 +220,19 @@ MAX_WORKERS = 3  # a start takes as long as two figures, and there are a dozen
 def open_drawing_workers(
     processes: int, *, start_now: bool = True
 ) -> Iterator[Executor | None]:
-    """Open workers that draw pages; yield None if one process, this one, is to draw them all.
+    """Open workers that draw pages; yield None if this process is to draw them all.
 
-    `processes` counts this process too. With `start_now`, workers start at once, otherwise with the
-    first page. New processes import the main module: a script that asks for several needs
-    `if __name__ == "__main__"`.
+    `processes` counts this process too. With `start_now`, a worker starts at once, otherwise with
+    the first page. New processes import the main module: a script needs a check of `__name__`.
     """
     count = min(processes - 1, MAX_WORKERS)
     if count < 1:
         yield None
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(count, context, _ignore_interrupts) as workers:
+    with ProcessPoolExecutor(count, context, _prepare_worker) as workers:
         if start_now:
-            workers.submit(_import_matplotlib)
+            workers.submit(_prepare_worker)
         try:
             yield workers
         except BaseException:
@@ -244,13 +240,9 @@ def open_drawing_workers(
             raise
 
 
-def _ignore_interrupts() -> None:
-    """Leave Ctrl-C to the main process, which then stops the others."""
+def _prepare_worker() -> None:
+    """Leave Ctrl-C to the main process, and import what takes long before there is a page."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _import_matplotlib() -> None:
-    """Import in a new process what takes long, before there is a page to draw."""
     with open_figure():
         pass
 

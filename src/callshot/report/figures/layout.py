@@ -8,7 +8,6 @@ columns mean, p01 and p99.
 """
 
 import re
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -168,22 +167,14 @@ def text_width_pt(text: str, font: Font = TEXT_FONT) -> float:
 def shorten(name: str, room_pt: float, font: Font = TEXT_FONT) -> str:
     """Replace as much of the middle of a name by an ellipsis as it takes to fit."""
     name = clean_name(name)
-
-    def cut(letters: int) -> str:
-        """Keep some letters of the name, half at each end."""
+    short = name
+    letters = len(name)
+    while letters > 1 and text_width_pt(short, font) > room_pt:
+        letters -= 1
         first = ceil(letters / 2)
         last = len(name) - letters + first
-        return f"{name[:first].rstrip()}…{name[last:].lstrip()}"
-
-    if text_width_pt(name, font) <= room_pt:
-        return name
-    # The first number of letters that is too wide
-    letters = bisect_left(
-        range(len(name)),
-        True,
-        key=lambda letters: text_width_pt(cut(letters), font) > room_pt,
-    )
-    return cut(max(letters - 1, 1))
+        short = f"{name[:first].rstrip()}…{name[last:].lstrip()}"
+    return short
 
 
 def shorten_all(
@@ -235,10 +226,9 @@ Legend = dict[str, Any]  # styles of lines and areas by their text
 Limits = tuple[float, float]
 
 
-def write_encoder_names(stacks: AxesArray, panels: Frames, width_in: float) -> None:
-    """Write the name of the encoder above each panel."""
-    encoders = [panel["encoder"][0] for panel in panels]
-    set_titles(stacks[:, 0], encoders, width_in - TITLE_MARGIN_IN)
+def encoder_title(panel: Frame) -> list[str]:
+    """Return the name of the encoder as the title of a panel."""
+    return [panel["encoder"][0]]
 
 
 @dataclass(frozen=True)
@@ -255,6 +245,7 @@ class PageLayout:
     above_in: float
     heights: tuple[float, ...] = (1.0,)
     margin_in: float = 0.4  # beside the ticks of a panel
+    title_font: Font = TITLE_FONT
 
     @property
     def capacity(self) -> int:
@@ -278,21 +269,11 @@ class PageLayout:
         return add_panels(figure, count, columns, labels, self.heights), width_in
 
     def plan_pages(
-        self,
-        stem: str,
-        panels: Frames,
-        draw: Callable[..., None],
-        *,
-        limits: Sequence[Limits],
-        legend: Legend,
-        labels: Sequence[str] = ("",),
-        y_label: str = "",
-        write_titles: Callable[..., None] = write_encoder_names,
-        options: Sequence[Any] = (),
+        self, stem: str, panels: Frames, draw: Callable[..., None], **options: Any
     ) -> Pages:
-        """Yield pages that `compose_panels` draws, with the same arguments."""
-        drawing = (self, draw, limits, legend, labels, y_label, write_titles, options)
-        return make_pages(stem, panels, self.capacity, compose_panels, *drawing)
+        """Yield pages that `compose_panels` draws, with its options."""
+        drawing = {"layout": self, "draw": draw, **options}
+        return make_pages(stem, panels, self.capacity, compose_panels, **drawing)
 
 
 def compose_panels(
@@ -300,27 +281,31 @@ def compose_panels(
     panels: Frames,
     layout: PageLayout,
     draw: Callable[..., None],
+    *,
     limits: Sequence[Limits],
     legend: Legend,
-    labels: Sequence[str],
-    y_label: str,
-    write_titles: Callable[..., None] = write_encoder_names,
+    labels: Sequence[str] = ("",),
+    y_label: str = "",
+    title: Callable[[Frame], list[str]] = encoder_title,
     options: Sequence[Any] = (),
 ) -> None:
     """Draw panels against k with `draw(panel, *axes, *options)`, and a legend above them.
 
     A panel is a frame, drawn on a stack of axes, one for each of the heights of the layout.
     `limits` and `labels` are the vertical limits and the label of each axes of a stack; `y_label`
-    is the label of all panels together. Titles are the names of encoders, unless
-    `write_titles(stacks, panels, width_in)` writes others.
+    is the label of all panels together. `title(panel)` returns the lines above a panel.
     """
     stacks, width_in = layout.add_panels(figure, len(panels), labels)
+    room_in = width_in - layout.margin_in
+    size_pt, _ = layout.title_font
     for stack, panel in zip(stacks, panels, strict=True):
         draw(panel, *stack, *options)
         shots = unique_values(panel, "k")
-        for ax, axis_limits in zip(stack, limits, strict=True):
-            set_scales([ax], shots, width_in - layout.margin_in, axis_limits)
-    write_titles(stacks, panels, width_in)
+        for ax, ends in zip(stack, limits, strict=True):
+            set_scales([ax], shots, room_in, ends)
+        room_pt = (width_in - TITLE_MARGIN_IN) * 72
+        lines = [wrap(line, room_pt, layout.title_font) for line in title(panel)]
+        stack[0].set_title("\n".join(lines), fontsize=size_pt)
     if y_label:
         figure.supylabel(y_label)
     add_legend(figure, legend)
@@ -455,19 +440,12 @@ def draw_curve(ax: "Axes", curve: Frame, kind: str, alpha: float) -> None:
 
 def draw_band(ax: "Axes", curve: Frame, colour: str, alpha: float = 1.0) -> None:
     """Draw the interval of a curve, widened to be visible if there is a single shot."""
-    x = np.arange(len(curve), dtype=np.float64)
+    x: list[float] = [*range(len(curve))]
     if len(curve) == 1:
-        x = np.array([-0.12, 0.12])
+        x = [-0.12, 0.12]
         curve = pl.concat([curve, curve])
-    ax.fill_between(
-        x,
-        curve["p01"],
-        curve["p99"],
-        facecolor=colour,
-        alpha=alpha,
-        linewidth=0,
-        zorder=1.5,
-    )
+    area: Style = {"facecolor": colour, "alpha": alpha, "linewidth": 0, "zorder": 1.5}
+    ax.fill_between(x, curve["p01"], curve["p99"], **area)
 
 
 def draw_line(ax: "Axes", values: pl.Series, style: Style) -> None:
