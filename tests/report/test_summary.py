@@ -481,7 +481,7 @@ def test_names_from_files_cannot_break_lines():
     assert any("'a\N{REPLACEMENT CHARACTER}b" in line for line in lines)
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.dictionaries(st.sampled_from(["a", "b", "random"]), st.floats(0, 2), min_size=1),
     st.integers(0, 99),

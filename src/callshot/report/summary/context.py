@@ -121,18 +121,20 @@ class Context:
 
     @cached_property
     def chance_tests(self) -> Frame:
-        """The points of mAP that were tested by enough permutations to give a small p, by k.
+        """The points of mAP by k, and whether they are `better` than chance.
 
-        They are `better` than chance if their p is small.
+        Only points that were tested by enough permutations to give a small `p`; if there are none,
+        all points, by their mean.
         """
+        points = self.curves.filter(scoring="all")
         can_be_small = 1 / (1 + pl.col("permutations")) <= LARGEST_P
         tests = self.evaluation.chance_test.filter(can_be_small, metric="map")
-        points = self.curves.filter(scoring="all").join(
-            tests.select("encoder", "k", "p", "permutations"),
-            on=["encoder", "k"],
-            maintain_order="left",
-        )
-        return points.with_columns(better=pl.col("p") <= LARGEST_P)
+        if tests["encoder"].is_in(self.ranking(self.k)).any():
+            columns = tests.select("encoder", "k", "p", "permutations")
+            tested = points.join(columns, on=["encoder", "k"], maintain_order="left")
+            return tested.with_columns(better=pl.col("p") <= LARGEST_P)
+        is_better = pl.col("mean") > pl.col("chance")
+        return points.with_columns(better=is_better, p=None, permutations=None)
 
     @cached_property
     def comparisons(self) -> list[tuple[str, Frame]]:
@@ -160,6 +162,11 @@ class Context:
                     found.append((curve["classifier"][0], by_k))
         return found
 
+    @cached_property
+    def budget(self) -> Frame:
+        """What more examples of each class are worth to the best encoder."""
+        return self.evaluation.budget.filter(encoder=self.best, metric="map")
+
     def ranking(self, k: int) -> list[str]:
         """Return the encoders, the best at k first; random ones only if there are no others."""
         points = self.curves.filter(scoring="all", k=k)
@@ -172,17 +179,12 @@ class Context:
         return self.curves.filter(encoder=self.best, scoring=scoring)
 
     def differences(self, one: str, other: str, scoring: str = "all") -> Frame:
-        """Return the differences of two encoders or baselines, one minus the other, by k.
-
-        They are empty if the two were not compared.
-        """
+        """Return the differences of two encoders or baselines, one minus the other, by k."""
         rows = self.evaluation.differences.filter(
             scoring=scoring, metric="map", spread=self.comparison_spread
         )
-        pair = rows.filter(one=one, other=other)
-        if pair.is_empty():
-            pair = turn_differences(rows.filter(one=other, other=one))
-        return pair.sort("k")
+        turned = turn_differences(rows.filter(one=other, other=one))
+        return pl.concat([rows.filter(one=one, other=other), turned]).sort("k")
 
     def difference_at(self, k: int, one: str, other: str) -> list[Point]:
         """Return one minus the other at k, if they were compared there."""
@@ -201,12 +203,9 @@ class Context:
         """Return the end of a sentence: where differences are clear, of those from `k` on.
 
         With few samples there are no intervals; then it says how often the difference is above 0.
-        It is empty if there are no differences from `k` on, or only beyond k*.
         """
         from_k = differences.filter(pl.col("k") >= k)
         with_interval = from_k.drop_nulls("low")
-        if from_k.is_empty():
-            return ""
         if with_interval.is_empty():
             first = from_k.row(0, named=True)
             return say("wins", self, first, f" With {k}, it is")

@@ -1,8 +1,7 @@
 """Context → sentences by question, and the first screen: a headline and three cards.
 
-The first screen is about mAP, by which encoders are chosen and compared, and about one k. A higher
-level is promised only if an evaluated k up to k* reaches it on average, and if nearly all samples
-rise.
+A higher level is promised only if an evaluated k up to k* reaches it on average, and if nearly all
+samples rise.
 """
 
 from collections import Counter
@@ -15,11 +14,7 @@ import numpy as np
 import polars as pl
 
 from callshot.errors import count_text, printable
-from callshot.fewshot.differences import (
-    MIN_SAMPLES,
-    baseline_name,
-    first_lasting,
-)
+from callshot.fewshot.differences import MIN_SAMPLES, baseline_name, first_lasting
 from callshot.fewshot.label_budget import (
     LEVEL_CHANGE,
     REACHES,
@@ -46,8 +41,6 @@ from callshot.report.summary.context import (
     is_random,
     say,
 )
-
-MEAN_ABOVE_CHANCE = pl.col("mean") > pl.col("chance")
 
 
 def describe_encoders(context: Context) -> Sentences:
@@ -101,38 +94,25 @@ def describe_accuracy(context: Context) -> Sentences:
 
 def describe_no_success(context: Context) -> Sentences:
     """Yield that no encoder is better than chance, if that is so: by tests, or else by means."""
-    is_candidate = pl.col("encoder").is_in(context.ranking(context.k))
-    tests = context.chance_tests.filter(is_candidate)
-    if not tests.is_empty():
-        if not tests["better"].any():
-            last = tests.filter(encoder=context.best).row(-1, named=True)
-            yield say("nothing_tested_better", context, last)
-        return
-    curves = context.curves.filter(is_candidate, MEAN_ABOVE_CHANCE, scoring="all")
-    if curves.is_empty():
-        last = context.curve().row(-1, named=True)
+    candidates = context.ranking(context.k)
+    points = context.chance_tests.filter(pl.col("encoder").is_in(candidates))
+    if not points["better"].any():
+        last = points.filter(encoder=context.best).row(-1, named=True)
         yield say("nothing_better", context, last)
 
 
 def describe_chance(context: Context) -> Sentences:
     """Yield from which k on the best encoder is better than chance: by tests, or else by means."""
-    tests = context.chance_tests.filter(encoder=context.best)
-    points = tests
-    condition = pl.col("better")
-    how = "clearly"
-    if tests.is_empty():
-        points = context.curve()
-        condition = MEAN_ABOVE_CHANCE
-        how = "on average"
-    first = first_lasting(points, condition)
-    passed = tests.filter("better").to_dicts()
+    points = context.chance_tests.filter(encoder=context.best)
+    first = first_lasting(points, pl.col("better"))
+    passed = points.filter("better", pl.col("p").is_not_null()).to_dicts()
     if first is not None:
         start = context.examples(first["k"])
         end = context.curve()["k"][-1]
         lasting = format_range(start, first["k"], points["k"][-1], end)
-        yield say("better_than_chance", context, how, lasting, passed)
+        yield say("better_than_chance", context, lasting, passed)
     elif passed:
-        yield say("sometimes_better", context, tests.row(-1, named=True))
+        yield say("sometimes_better", context, points.row(-1, named=True))
 
 
 NAMES = {"logistic": "logistic regression"}
@@ -218,14 +198,7 @@ def _describe_lead(context: Context, subject: str, other: str, rows: Frame) -> s
     is_always = passed["k"] == rows["k"][0]
     if is_always:
         point = next(rows.filter(k=context.k).iter_rows(named=True), passed)
-    lead = say(
-        "ahead",
-        *about,
-        passed,
-        is_always,
-        point,
-        first[0],
-    )
+    lead = say("ahead", *about, passed, is_always, point, first[0])
     return lead + context.describe_clear(rows, passed["k"])
 
 
@@ -264,7 +237,7 @@ def describe_next_labels(context: Context) -> Sentences:
         gain = complete["mean"][-1] - complete["mean"][-2]
         if gain > LEVEL_CHANGE:
             yield say("still_rising", context, complete["k"][-2], last, gain)
-    rows = context.evaluation.budget.filter(encoder=context.best, metric="map")
+    rows = context.budget
     if has_gains(rows):
         unknown = rows["next_gain"].is_nan().sum()
         yield say("budget", context, recommended_class(rows), unknown, len(rows))
@@ -289,10 +262,8 @@ FEW_QUERIES = 10
 
 def describe_excluded(context: Context) -> Sentences:
     """Yield how many classes were not evaluated, and why."""
-    evaluation = context.evaluation
-    excluded = evaluation.excluded_classes
-    if excluded:
-        yield say("excluded", excluded, len(evaluation.classes))
+    if context.evaluation.excluded_classes:
+        yield say("excluded", context.evaluation)
 
 
 def describe_certainty(context: Context) -> Sentences:
@@ -308,7 +279,8 @@ def describe_certainty(context: Context) -> Sentences:
     if queries[rarest] < FEW_QUERIES:
         yield say("few_queries", evaluation.queries, rarest, queries[rarest])
     # Random vectors that beat chance
-    better = context.chance_tests.filter("better", k=context.k)
+    is_tested = pl.col("p").is_not_null()
+    better = context.chance_tests.filter("better", is_tested, k=context.k)
     for point in better.iter_rows(named=True):
         if is_random(point["encoder"]):
             yield say("luck", point, evaluation.queries)
@@ -500,10 +472,10 @@ def share_rising(context: Context, k: int) -> float:
     values = context.evaluation.values.filter(
         encoder=context.best, scoring="all", metric="map", spread=context.spread
     )
-    at_few = values.filter(k=context.k)
-    if at_few.is_empty() or context.samples < MIN_SAMPLES:
+    if context.samples < MIN_SAMPLES:
         return nan
-    return float(np.mean(value_matrix(values.filter(k=k)) > value_matrix(at_few)))
+    few, many = (value_matrix(values.filter(k=number)) for number in (context.k, k))
+    return float(np.mean(many > few))
 
 
 @dataclass(frozen=True)
@@ -519,97 +491,56 @@ class Card:
 
 def write_cards(context: Context) -> list[Card]:
     """Return the three cards of the first screen."""
-    answers = {
-        "encoder": ("Which encoder?", _choose_encoder, _advise_encoder),
-        "training": ("Is training worth it?", _answer_training, _advise_training),
-        "labels": (
-            "Which call type needs examples most?",
-            _choose_call_type,
-            _advise_labels,
+    return [
+        _make_card("encoder", "Which encoder?", *_answer_encoder(context)),
+        _make_card("training", "Is training worth it?", *_answer_training(context)),
+        _make_card(
+            "labels", "Which call type needs examples most?", *_answer_labels(context)
         ),
-    }
-    cards = []
-    for section, (question, find_answer, advise) in answers.items():
-        answer, text = find_answer(context)
-        advice = printable(advise(context, answer))
-        cards.append(Card(question, printable(answer), text, section, advice))
-    return cards
+    ]
 
 
-def _advise_encoder(context: Context, _: str) -> str:
-    """Return how to use the best encoder, or to find a better one."""
-    best = context.best
-    if next(describe_no_success(context), None) is not None:
-        return say("check_labels")
-    if is_random(best) or len(context.ranking(context.k)) == 1:
-        return say("add_encoder")
-    typed = context.typed_names.get(best, best)
-    return say("use_encoder", best, learn_options(typed))
+def _make_card(
+    section: str, question: str, answer: str, text: str, advice: str
+) -> Card:
+    """Return a card without control characters in what names from files are part of."""
+    return Card(question, printable(answer), text, section, printable(advice))
 
 
-def _advise_training(context: Context, answer: str) -> str:
-    """Return whether to train, by the answer of the card."""
-    if answer == "Not measured":
-        return ""
-    return say("train" if answer.startswith("From") else "do_not_train")
-
-
-def _advise_labels(context: Context, _: str) -> str:
-    """Return which labels to add, and how far mAP rises from the headline's k to the last k.
-
-    If no larger k was evaluated, it is the rise from the largest k up to half of the headline's.
-    """
-    rows = context.evaluation.budget.filter(encoder=context.best, metric="map")
-    recommended = recommended_class(rows)
-    if recommended is not None:
-        # The gain in AP of one class; mAP is the mean over classes.
-        gain = recommended["double_gain"] / len(context.evaluation.eligible_classes)
-        return say("label_first", gain)
-    curve = context.curve()
-    means = dict(curve.filter("complete").select("k", "mean").iter_rows())
-    last = max(means, default=context.k)
-    start: int | None = context.k
-    if last <= context.k:
-        start = max((k for k in means if 2 * k <= context.k), default=None)
-    rise = None if start is None else means[last] - means[start]
-    if start == context.k and rise is not None and rise < MIN_RISE:
-        return say("enough_labels", start, last, rise)
-    is_limit = context.rarest.complete_to_k < curve["k"][-1]
-    rarest = context.rarest.label if is_limit else None
-    return say("label_all", start, last, rise, rarest)
-
-
-def _choose_encoder(context: Context) -> tuple[str, str]:
-    """Return the best encoder, or the best two if the difference is open; and a sentence on it."""
+def _answer_encoder(context: Context) -> tuple[str, str, str]:
+    """Return the best encoder, or two if their difference is open; a sentence, and advice."""
     best, *others = context.ranking(context.k)
-    if not others:
-        return best, say("encoder_card", context, None, None)
-    other = others[0]
-    row = next(iter(context.difference_at(context.k, best, other)), None)
+    other = others[0] if others else None
+    rows = context.difference_at(context.k, best, other) if other else []
+    row = next(iter(rows), None)
     is_open = row is not None and row["low"] is not None and row["low"] <= 0
-    answer = f"{best} or {other}" if is_open else best
-    return answer, say("encoder_card", context, row, other)
+    if next(describe_no_success(context), None) is not None:
+        advice = say("check_labels")
+    elif is_random(best) or other is None:
+        advice = say("add_encoder")
+    else:
+        typed = context.typed_names.get(best, best)
+        advice = say("use_encoder", best, learn_options(typed))
+    text = say("encoder_card", context, row, other)
+    return f"{best} or {other}" if is_open else best, text, advice
 
 
-def _answer_training(context: Context) -> tuple[str, str]:
-    """Return whether training on the same examples beats the centroid, and a sentence on it."""
-    for name, rows in context.comparisons:
-        if is_trained(name):
-            return _compare_trained(context, NAMES.get(name, name), rows)
-    text = "Nothing was trained on the same examples; [baselines] per_k = true does it."
-    return "Not measured", text
+def _answer_training(context: Context) -> tuple[str, str, str]:
+    """Return whether training on the same examples beats the centroid; a sentence, and advice.
 
-
-def _compare_trained(context: Context, name: str, rows: Frame) -> tuple[str, str]:
-    """Return whether a trained classifier beats the centroid, and a sentence with one point.
-
-    `rows` are the differences by k. The point is that of the headline's k where it agrees with the
-    answer; otherwise another one, and the sentence gives the reason for its k.
+    The sentence gives one point: that of the headline's k where it agrees with the answer,
+    otherwise another one, with the reason for its k.
     """
+    trained = [pair for pair in context.comparisons if is_trained(pair[0])]
+    if not trained:
+        text = "Nothing was trained on the same examples; [baselines] per_k = true does it."
+        return "Not measured", text, ""
+    name, rows = trained[0]
     passed = first_lasting(rows, AHEAD)
     with_interval = rows.drop_nulls("low")
     clear = first_lasting(with_interval, pl.col("low") > 0)
     at_few = rows.filter(k=context.k).to_dicts()
+    advice = say("do_not_train")
     if passed is None:
         answer, reason = "No", "the largest number tested"
         point = rows.row(-1, named=True)
@@ -620,25 +551,30 @@ def _compare_trained(context: Context, name: str, rows: Frame) -> tuple[str, str
         if clear is not None:
             answer = f"From {count_text(clear['k'], 'example')} on"
             reason = "the first where this is clear"
+            advice = say("train")
         point = clear or passed
         if at_few and point["k"] <= context.k:
             point = at_few[0]
         if clear is None and (point["low"] or 0) > 0:  # clear with a few, but not later
             point = with_interval.row(-1, named=True)
             reason = "the largest number compared"
-    return answer, say("training_card", context, name, point, reason, passed, clear)
+    about = (context, NAMES.get(name, name), point, reason, passed, clear)
+    return answer, say("training_card", *about), advice
 
 
-def _choose_call_type(context: Context) -> tuple[str, str]:
-    """Return the call type that gains most from an example, and a sentence on it.
+def _answer_labels(context: Context) -> tuple[str, str, str]:
+    """Return the call type that gains most from an example; a sentence, and which labels to add.
 
-    If none stands out, the sentence is about the one with the lowest AP.
+    If none stands out, the sentence is about the lowest AP, and the advice says how far mAP rises
+    from the headline's k to the last k; if no larger k was evaluated, from half of the headline's.
     """
-    rows = context.evaluation.budget.filter(encoder=context.best, metric="map")
-    recommended = recommended_class(rows)
+    recommended = recommended_class(context.budget)
     if recommended is not None:
-        return recommended["label"], say("gain_card", recommended)
-    answer = "None stands out" if has_gains(rows) else "Not known"
+        # The gain in AP of one class; mAP is the mean over classes.
+        gain = recommended["double_gain"] / len(context.evaluation.eligible_classes)
+        text = say("gain_card", recommended)
+        return recommended["label"], text, say("label_first", gain)
+    text = "No class has a curve of its own."
     points = context.evaluation.per_class.filter(
         encoder=context.best,
         scoring="all",
@@ -646,7 +582,22 @@ def _choose_call_type(context: Context) -> tuple[str, str]:
         spread=context.spread,
         k=context.k,
     )
-    if points.is_empty():
-        return answer, "No class has a curve of its own."
-    lowest = points.sort("mean", maintain_order=True).row(0, named=True)
-    return answer, say("lowest_card", context, lowest)
+    if not points.is_empty():
+        lowest = points.sort("mean", maintain_order=True).row(0, named=True)
+        text = say("lowest_card", context, lowest)
+
+    curve = context.curve()
+    means = dict(curve.filter("complete").select("k", "mean").iter_rows())
+    last = max(means, default=context.k)
+    start: int | None = context.k
+    if last <= context.k:
+        start = max((k for k in means if 2 * k <= context.k), default=None)
+    rise = None if start is None else means[last] - means[start]
+    is_limit = context.rarest.complete_to_k < curve["k"][-1]
+    advice = say(
+        "label_all", start, last, rise, context.rarest.label if is_limit else None
+    )
+    if start == context.k and rise is not None and rise < MIN_RISE:
+        advice = say("enough_labels", start, last, rise)
+    answer = "None stands out" if has_gains(context.budget) else "Not known"
+    return answer, text, advice
