@@ -197,16 +197,6 @@ def test_the_matrix_opens_at_the_k_of_the_sentence_with_the_shares_of_the_text(s
     assert (most, least) == (round(max(right)), round(min(right)))
 
 
-def test_the_table_of_encoders_and_call_types_has_the_k_of_the_sentence(shown):
-    screen, summary, _ = shown
-    captions = re.findall(r"Shading and numbers: AP with (\d+) example", screen.page)
-    assert set(captions) <= {str(summary.headline.k)}
-    (corpus,) = screen.data["corpora"]
-    headings = [text for _, text in Reader(screen.page).kinds("thead")]
-    expected = "call type" + "".join(corpus["encoders"])
-    assert headings.count(expected) == len(captions)
-
-
 def test_each_card_says_what_to_do_next_in_the_numbers_of_the_curve(shown):
     _, summary, results = shown
     for card in summary.cards:
@@ -221,12 +211,6 @@ def test_each_card_says_what_to_do_next_in_the_numbers_of_the_curve(shown):
     for start, end, rise in RISE.findall(summary.cards[-1].advice):
         expected = max(means[int(end)] - means[int(start)], 0.0)
         assert float(rise or 0.0) == pytest.approx(expected, abs=0.0006)
-
-
-def test_encoders_are_explained_once(shown):
-    screen, _, results = shown
-    for name in set(results.evaluation.encoders) - {"one", "two"}:
-        assert screen.page.count(f"<dt>{name}</dt>") == 1
 
 
 def test_no_text_of_the_first_screen_has_an_encoder_s_name_in_the_study_but_to_type_it(

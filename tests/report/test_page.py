@@ -19,7 +19,6 @@ from callshot.records.frames import BUDGET
 from callshot.report.page import (
     DIGITS,
     SCRIPTS,
-    answer_data,
     class_chances,
     clean,
     corpus_data,
@@ -34,12 +33,7 @@ from callshot.report.tables.corpus_tables import examples_needed_table
 from callshot.report.tables.table import Cell, Column, Table, to_html
 from callshot.vectors import Vectors
 from corpus_results import make_corpus_results, make_rows, replace_frames
-from pages import (
-    HOSTILE,
-    QUOTED,
-    Reader,
-    write_study,
-)
+from pages import HOSTILE, QUOTED, Reader, write_study
 from summaries import class_budget
 
 ASSETS = files("callshot.report.page") / "assets"
@@ -104,9 +98,14 @@ def test_a_file_name_that_is_not_utf_8_does_not_prevent_the_page(tmp_path, study
 # --- data
 
 
+def data_of(results, **frames):
+    """Return what the charts show of results with other frames."""
+    return corpus_data(replace_frames(results, **frames), write_summary(results), ())
+
+
 def test_points_are_those_of_the_curves_rounded_once(study):
-    corpora = list(map(corpus_data, study["all_results"]))
-    for corpus, results in zip(corpora, study["all_results"], strict=True):
+    for results in study["all_results"]:
+        corpus = data_of(results)
         curve = results.evaluation.curve
         metrics = curve.select("scoring", "metric").unique(maintain_order=True).rows()
         for point in curve.iter_rows(named=True):
@@ -121,9 +120,9 @@ def test_points_are_those_of_the_curves_rounded_once(study):
 
 def test_a_value_that_is_not_a_number_is_null(study):
     results = study["all_results"][1]
-    curve = results.evaluation.curve.with_columns(mean=nan, p01=-0.00001)
-    line = corpus_data(replace_frames(results, curve=curve))["lines"]["0.0.0"]
-    assert set(line[0]) == {None}
+    curve = results.evaluation.curve.with_columns(p99=nan, p01=-0.00001)
+    line = data_of(results, curve=curve)["lines"]["0.0.0"]
+    assert set(line[2]) == {None}
     assert "-0.0" not in to_json(line)
     assert "null" in to_json(line)
 
@@ -132,8 +131,7 @@ def test_a_line_without_a_point_at_some_k_is_null_there(study):
     results = study["all_results"][1]
     curve = results.evaluation.curve
     is_missing = (pl.col("encoder") == "mfcc") & (pl.col("k") == 2)
-    results = replace_frames(results, curve=curve.filter(~is_missing))
-    corpus = corpus_data(results)
+    corpus = data_of(results, curve=curve.filter(~is_missing))
     index = corpus["shots"].index(2)
     for encoder, name in enumerate(corpus["encoders"]):
         mean = corpus["lines"][f"0.0.{encoder}"][0]
@@ -233,6 +231,13 @@ def test_nothing_is_fetched_and_only_our_own_scripts_may_run(text, page):
     )
 
 
+def test_without_scripts_every_panel_says_what_is_missing_and_tables_are_there(page):
+    panels = [a for a, _ in page.kinds("div") if a.get("class") == "panel"]
+    assert len(page.kinds("noscript")) == len(panels) + 1
+    tables = [a.get("data-testid") for a, _ in page.kinds("table")]
+    assert tables.count("table-results") == 2
+
+
 def test_equal_studies_give_equal_bytes(tmp_path, study, text):
     again = write_study(tmp_path / "again.html", study)
     assert again.read_bytes() == text.encode()
@@ -261,7 +266,7 @@ def test_chance_beside_the_first_curve_is_that_of_the_sentence():
     curve = results.evaluation.curve.with_columns(chance.alias("chance"))
     results = replace_frames(results, curve=curve)
     summary = write_summary(results)
-    data = answer_data(results.evaluation, summary, ())
+    data = corpus_data(results, summary, ())
     text = " ".join(summary.headline.details)
     (sentence,) = re.findall(r"A random ranking gives (0\.\d+)\.", text)
     assert data["headline"]["chance"]["name"] == f"chance {sentence}"

@@ -6,10 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from callshot.report.encoder_names import name_encoders
 from callshot.report.page import format_change
-from callshot.report.summary import write_summary
-from corpus_results import make_corpus_results, make_tables
 from pages import HOSTILE, LONG, QUOTED, write_study
 from review_pages import LAPTOP, use_own_page, use_page
 
@@ -314,34 +311,6 @@ LINE_COUNTS = """(cells) => cells.map((cell) => {
 })"""
 
 
-def test_every_pair_can_be_compared_and_its_names_fit_on_a_phone(
-    laptop, study, tmp_path
-):
-    encoders = ("birdnet-v2.4[speed=auto]", "birdnet-v2.4", "mfcc")
-    results = make_corpus_results(make_tables(("song", "call"), encoders, recordings=8))
-    one_corpus = study | {"all_results": [results], "tables": {}, "pictures": {}}
-    one_corpus["summaries"] = {results.corpus: write_summary(results)}
-    report = write_study(tmp_path / "report.html", one_corpus)
-    compared = set()
-    with use_page(laptop) as page:
-        page.set_viewport_size(PHONE)
-        page.goto(report.as_uri())
-        page.locator("details.section").evaluate_all(OPEN)
-        first = page.get_by_test_id("differences-one")
-        second = page.get_by_test_id("differences-other")
-        for one in first.locator("option").all_inner_texts():
-            first.select_option(label=one)
-            for other in second.locator("option").all_inner_texts():
-                second.select_option(label=other)
-                _, rows = read_rows(page, "differences")
-                assert [*rows] == [f"{one} less {other}"]
-                compared.add(frozenset((one, other)))
-                lists = page.locator("#differences-panel select")
-                assert min(lists.evaluate_all(NAME_WIDTHS)) > 0
-    names = name_encoders(encoders).values()
-    assert compared == {frozenset(pair) for pair in combinations(names, 2)}
-
-
 def test_a_table_sorts_up_down_and_back_and_its_foot_stays(visit):
     with visit() as page:
         table = page.locator("[data-testid=table-results]").first
@@ -471,20 +440,6 @@ def test_a_print_is_white_with_the_content_of_all_folds_and_fits_the_paper(visit
         page.evaluate("dispatchEvent(new Event('afterprint'))")
         assert page.evaluate(ink) == DARK_INK
         assert page.locator("details.section[open]").count() == 0
-
-
-def test_the_answer_and_the_tables_are_visible_without_scripts(visit):
-    with visit(open_folds=False, java_script_enabled=False) as page:
-        assert page.locator(".lead").first.is_visible()
-        assert page.locator("noscript p").first.is_visible()
-        page.locator("#encoder > summary").click()
-        assert page.locator("[data-testid=table-results] tbody tr").count() == 14
-        assert page.locator("[data-testid=table-results]").first.is_visible()
-        page.locator("#certainty > summary").click()
-        assert (
-            "the tables have these values"
-            in page.locator("#differences-panel noscript").inner_text()
-        )
 
 
 def test_the_first_screen_answers_and_folds_are_drawn_when_they_are_opened(visit):

@@ -1,14 +1,8 @@
 """Results, summaries, tables and pictures → one HTML file that needs no network.
 
-The first screen answers; everything else is in collapsible sections, in the order in which people
-ask. Scripts and styles are part of the file, and its content security policy names them by their
-hashes: nothing else runs, and nothing is fetched. Text from files is always text: Jinja escapes it,
-and characters that a page cannot hold are replaced.
-
-What the charts read is JSON. The key of a line has the positions of its metric, spread, encoder
-and, if it has one, class: `lines["0.1.2"]` is the first metric in the second spread of the third
-encoder, as mean, p01 and p99 over `shots`. `lines["0.1.2.c0"]` is the same for the first of
-`classifiers`.
+Only its own scripts and styles run, by the hashes in its content security policy. What the charts
+read is JSON: `lines["0.1.2"]` is the first metric in the second spread of the third encoder, as
+mean, p01 and p99 over `shots`; "0.1.2.3" is its fourth class, "0.1.2.c0" the first classifier.
 """
 
 import base64
@@ -46,13 +40,14 @@ from callshot.report.choices import (
     classifier_name,
     largest_shot,
     list_classifiers,
+    list_queries,
     main_spread,
 )
 from callshot.report.encoder_names import explain_encoders, with_names
 from callshot.report.figures.confusion import fill_matrix
 from callshot.report.summary import Summary
 from callshot.report.tables.corpus_tables import examples_needed_table
-from callshot.report.tables.table import Column, Table, Value, make_rows, to_html
+from callshot.report.tables.table import Column, Table, make_rows, to_html
 from callshot.report.templates import clean, make_environment
 from callshot.results import explain_errors
 
@@ -65,33 +60,6 @@ Data = dict[str, Any]  # as the scripts of the page read it
 Lines = dict[str, list[list[float | None]]]
 
 NO_CALLS: Data = {"labels": [], "calls": [], "encoder_calls": []}
-
-
-def answer_data(evaluation: Evaluation, summary: Summary, shots: Shots) -> Data:
-    """Return what the charts of a corpus show first, and confusions at some shots.
-
-    `best` and `k` are the encoder and the k that charts open with. `headline` marks, on the first
-    curve, the points of the headline, and the level of chance.
-    """
-    headline = summary.headline
-    curve = evaluation.curve.filter(
-        pl.col("k").is_in([headline.k, headline.next_k]),
-        encoder=summary.best,
-        scoring="all",
-        metric="map",
-        spread=main_spread(evaluation),
-    )
-    points = curve.sort("k").select("k", "mean", "chance").rows()
-    chance = points[0][2]  # it may differ between k
-    return {
-        "best": evaluation.encoders.index(summary.best),
-        "k": headline.k,
-        "headline": {
-            "marks": [(k, mean, f"{mean:.2f} with {k}") for k, mean, _ in points],
-            "chance": {"name": f"chance {chance:.2f}", "value": chance},
-        },
-        "confusion": confusion_data(evaluation, shots, headline.k),
-    }
 
 
 def to_json(value: Any) -> str:
@@ -111,53 +79,69 @@ def class_chances(evaluation: Evaluation) -> dict[str, float]:
     """
     segments = evaluation.segments
     folds = evaluation.folds
-    classes = sorted(count.label for count in evaluation.eligible_classes)
-    is_query = (folds.fold >= 0) & np.isin(segments["label"], classes)
+    is_query = np.isin(segments["segment"], list_queries(evaluation))
     queries = np.bincount(folds.fold[is_query], minlength=folds.count)
     pairs = zip(segments["label"], segments["labels"], strict=True)
     labels = [{label, *others} for label, others in pairs]
     chances = {}
-    for name in classes:
-        has_label = np.array([name in names for names in labels])
-        positives = np.bincount(folds.fold[is_query & has_label], minlength=folds.count)
-        chances[name] = float(chance_average_precision(positives, queries).mean())
+    for count in evaluation.eligible_classes:
+        is_positive = is_query & [count.label in names for names in labels]
+        positives = np.bincount(folds.fold[is_positive], minlength=folds.count)
+        chance = chance_average_precision(positives, queries).mean()
+        chances[count.label] = float(chance)
     return chances
 
 
-def corpus_data(results: CorpusResults) -> Data:
-    """Return the numbers of all charts of a corpus, as the text of the module describes them."""
+def corpus_data(results: CorpusResults, summary: Summary, shots: Shots) -> Data:
+    """Return what the charts of a corpus show, with its confusions at some shots.
+
+    `best` and `k` are the encoder and the k that charts open with. `headline` marks, on the first
+    curve, the points of the headline, and the level of chance.
+    """
     evaluation = results.evaluation
     curve = evaluation.curve
-    shots = sorted(set(curve["k"]))
-    new_exemplars = dict(curve.select("k", "new_exemplars").iter_rows())
+    all_shots = sorted(set(curve["k"]))
     # What a key of `lines` is made of: all values of each part, with their positions.
     metrics = _number_rows(curve, "scoring", "metric")
     spreads = _number_rows(curve, "spread")
     encoders = _number_rows(curve, "encoder")
     classes = _number_rows(evaluation.per_class, "label")
     pairs = _number_rows(evaluation.differences, "one", "other")
-    others = [n for n in list_classifiers(results) if n not in curve["classifier"]]
     axes = [metrics, spreads, encoders]
-    lines = _make_lines(curve, axes, shots)
-    lines |= _make_lines(evaluation.per_class, [*axes, classes], shots)
+    lines = _make_lines(curve, axes, all_shots)
+    lines |= _make_lines(evaluation.per_class, [*axes, classes], all_shots)
+    others = []
     if results.other_classifiers is not None:
-        classifiers = pl.Series("classifier", others, pl.String).to_frame()
-        axes = [*axes, classifiers.with_row_index()]
-        lines |= _make_lines(results.other_classifiers.curve, axes, shots, prefix="c")
-    differences = _make_lines(
-        _choose_differences(evaluation),
-        [metrics, spreads, pairs],
-        shots,
-        fields=(*INTERVAL, "wins", "clear"),
-    )
-    positions = dict(encoders.select("encoder", "index").iter_rows())
+        others = [n for n in list_classifiers(results) if n not in curve["classifier"]]
+        classifiers = pl.DataFrame({"classifier": others}).with_row_index()
+        points = results.other_classifiers.curve
+        lines |= _make_lines(points, [*axes, classifiers], all_shots, prefix="c")
+    # Differences of means over labelled sets, where they are known, instead of the main spread.
+    differences = evaluation.differences
+    spread = main_spread(evaluation)
+    if MEAN in differences["spread"]:
+        differences = differences.filter(pl.col("spread") != spread)
+        differences = differences.with_columns(pl.col("spread").replace({MEAN: spread}))
+    fields = (*INTERVAL, "wins", "clear")
     by_metric = ["scoring", "metric"]
     baselines = results.baselines.join(metrics, on=by_metric, maintain_order="left")
+    positions = dict(encoders.select("encoder", "index").iter_rows())
+
+    headline = summary.headline
+    marked = curve.filter(
+        pl.col("k").is_in([headline.k, headline.next_k]),
+        encoder=summary.best,
+        scoring="all",
+        metric="map",
+        spread=spread,
+    )
+    marks = marked.sort("k").select("k", "mean", "chance").rows()
+    chance = marks[0][2]  # it may differ between k
     return {
         "name": clean(evaluation.corpus),
         "complete_shots": evaluation.complete_shots,
-        "shots": shots,
-        "new_exemplars": [new_exemplars[k] for k in shots],
+        "shots": all_shots,
+        "new_exemplars": curve.unique("k").sort("k")["new_exemplars"].to_list(),
         "metrics": _describe_metrics(evaluation, metrics, classes["label"]),
         "spreads": evaluation.spreads,
         "encoders": list(map(clean, encoders["encoder"])),
@@ -175,23 +159,17 @@ def corpus_data(results: CorpusResults) -> Data:
             for baseline in baselines.iter_rows(named=True)
         ],
         "pairs": [list(map(clean, names)) for _, *names in pairs.iter_rows()],
-        "differences": differences,
+        "differences": _make_lines(
+            differences, [metrics, spreads, pairs], all_shots, fields=fields
+        ),
+        "best": evaluation.encoders.index(summary.best),
+        "k": headline.k,
+        "headline": {
+            "marks": [(k, mean, f"{mean:.2f} with {k}") for k, mean, _ in marks],
+            "chance": {"name": f"chance {chance:.2f}", "value": chance},
+        },
+        "confusion": confusion_data(evaluation, shots, headline.k),
     }
-
-
-def _choose_differences(evaluation: Evaluation) -> Frame:
-    """Return differences for the chart: of means over labelled sets where they are known.
-
-    They have the place of the spread `total`, or of the preferred one of the curves.
-    """
-    differences = evaluation.differences
-    if MEAN not in differences["spread"]:
-        return differences
-    spread = main_spread(evaluation)
-    spread_of_row = pl.when(spread=MEAN).then(pl.lit(spread)).otherwise("spread")
-    return differences.filter(pl.col("spread") != spread).with_columns(
-        spread=spread_of_row
-    )
 
 
 def _number_rows(frame: Frame, *columns: str) -> Frame:
@@ -208,10 +186,9 @@ def _make_lines(
 ) -> Lines:
     """Return the values of each line of a chart, by the key of the line.
 
-    The values are a list for each field (mean, p01, p99), with None at shots that the line does
-    not have. The key has the number of the line in each of `numbered`, frames of `_number_rows`:
-    "0.2.1" is metric 0, spread 2, encoder 1; with the prefix "c", "0.2.c1" is classifier 1.
-    `points` are rows of curves, one for each k; those that have no number are left out.
+    The values are a list for each field, with None at shots that the line does not have. The key
+    has the number of the line in each of `numbered`, frames of `_number_rows`; the last one after a
+    prefix. `points` are rows of curves, one for each k; those without a number are left out.
     """
     # A column for each part of the key: the number of the metric, the spread, …
     positions = [f"position {number}" for number in range(len(numbered))]
@@ -229,15 +206,12 @@ def _make_lines(
 
 
 def _describe_metrics(
-    evaluation: Evaluation,
-    metrics: Frame,
-    classes: pl.Series,
+    evaluation: Evaluation, metrics: Frame, classes: pl.Series
 ) -> list[Data]:
-    """Return the name and the level of chance of each metric, and of its values of single classes.
+    """Return the name and the level of chance of each metric, and of its values of classes.
 
-    `metrics` is a frame of `_number_rows`. Without curves of classes, as in reduced scoring,
-    `of_class` is None; then the page does not read `chances`, which are by class. The chance of
-    decisions differs a little between k and encoders: their level is the mean.
+    `metrics` is a frame of `_number_rows`. Without curves of classes, `of_class` is None. Chance is
+    a mean, because that of decisions differs a little between k and encoders.
     """
     chances_of_classes = {
         "map": class_chances(evaluation),
@@ -247,24 +221,25 @@ def _describe_metrics(
     for _, scoring, metric in metrics.iter_rows():
         points = evaluation.curve.filter(scoring=scoring, metric=metric)
         chances = chances_of_classes.get(metric, {})
+        is_decision = metric in DECISION_METRICS
         name = METRIC_NAMES[metric]
         if scoring != "all":
             name = f"{scoring} {name}"
-        if metric in DECISION_METRICS:
+        if is_decision:
             name += f" among these {len(classes)} call types"
         has_classes = scoring == "all" and metric in CLASS_METRICS
         description = {
             "name": name,
             "of_class": METRICS[metric].of_class if has_classes else None,
-            "chance": _round(points["chance"].to_numpy().mean()),
-            "chance_name": MEAN_CHANCE if metric in DECISION_METRICS else "chance",
+            "chance": _round(points["chance"].mean()),
+            "chance_name": MEAN_CHANCE if is_decision else "chance",
             "chances": [_round(chances.get(label)) for label in classes],
         }
         descriptions.append(description)
     return descriptions
 
 
-def _round(value: float | None) -> float | None:
+def _round(value: Any) -> float | None:
     """Round a number to the digits of the page; None, which JSON can hold, if it is not finite."""
     if value is None or not isfinite(value):
         return None
@@ -275,8 +250,7 @@ def confusion_data(evaluation: Evaluation, shots: Shots, headline_k: int) -> Dat
     """Return the confusion matrices of every encoder at some shots, in percent of a row.
 
     Rows are the true call types. The key of a matrix is the position of its encoder, and k. The
-    heat map opens at the k of the headline, or the largest evaluated one below it, whatever other
-    shots there are to choose.
+    heat map opens at the k of the headline, or the largest evaluated one below it.
     """
     labels = [count.label for count in evaluation.eligible_classes]
     evaluated = set(evaluation.confusion["k"])
@@ -286,8 +260,7 @@ def confusion_data(evaluation: Evaluation, shots: Shots, headline_k: int) -> Dat
     for (number, encoder), k in product(enumerate(evaluation.encoders), shown):
         cells = evaluation.confusion.filter(encoder=encoder, k=k)
         percent = 100 * fill_matrix(cells, "recall", labels)
-        rows = [[round(share, 1) for share in row] for row in percent.tolist()]
-        matrices[f"{number}.{k}"] = rows
+        matrices[f"{number}.{k}"] = percent.round(1).tolist()
     names = list(map(clean, labels))
     return {"labels": names, "shots": shown, "first": first, "matrices": matrices}
 
@@ -347,7 +320,6 @@ def get_template(name: str) -> Template:
     environment.filters["plain"] = _format_value
     environment.filters["change"] = format_change
     environment.filters["class_metric"] = lambda metric: METRICS[metric].of_class
-    environment.tests["nested"] = _is_nested
     return environment.get_template(name)
 
 
@@ -359,13 +331,6 @@ def render_part(part: str, *values: Any) -> Markup:
     """
     macro = getattr(get_template("parts.html").module, part)
     return Markup(macro(*values))
-
-
-def _is_nested(value: Any) -> bool:
-    """Return whether a value of the provenance is a list that contains lists or mappings."""
-    if not isinstance(value, list | tuple):
-        return False
-    return any(isinstance(item, Mapping | list | tuple) for item in value)
 
 
 def _format_value(value: Any) -> str:
@@ -418,40 +383,34 @@ def show_left_out(results: CorpusResults, name: str) -> Markup:
     The ids of both tables begin with `name`.
     """
     evaluation = results.evaluation
-    notes = list(dict.fromkeys([*results.notes, *evaluation.notes]))
     title = "Rows and files that were left out"
     if len(results.rejects) > MAX_REJECTS:
         title += f": the first {MAX_REJECTS} of {len(results.rejects):,}; "
         title += "rejects.csv has all of them"
-    classes = evaluation.excluded_classes
-    excluded = _list_rows(
+    excluded = Table(
+        "classes",
         "Classes that were not evaluated",
-        ["class", "exemplars", "reason"],
-        [[one.label, one.exemplars, one.reason] for one in classes],
-        f"{name}-classes",
+        list(map(Column, ("class", "exemplars", "reason"))),
+        make_rows(
+            [one.label, one.exemplars, one.reason]
+            for one in evaluation.excluded_classes
+        ),
     )
-    shown = results.rejects[:MAX_REJECTS]
-    rejects = _list_rows(
+    rejects = Table(
+        "rejects",
         title,
-        ["file", "row", "reason"],
-        [[one.file, "" if one.row is None else one.row, one.reason] for one in shown],
-        f"{name}-rejects",
+        list(map(Column, ("file", "row", "reason"))),
+        make_rows(
+            [one.file, "" if one.row is None else one.row, one.reason]
+            for one in results.rejects[:MAX_REJECTS]
+        ),
     )
-    return render_part("left_out", notes, excluded, rejects, len(results.rejects))
-
-
-def _list_rows(
-    title: str, headings: Sequence[str], rows: Sequence[Sequence[Value]], table_id: str
-) -> Markup:
-    """Return rows as a table of the page, nothing if there are none.
-
-    The kind of the table is the part of its id after the last hyphen.
-    """
-    if not rows:
-        return Markup()
-    kind = table_id.rpartition("-")[2]
-    columns = [Column(heading) for heading in headings]
-    return to_html(Table(kind, title, columns, make_rows(rows)), table_id)
+    tables = [
+        to_html(table, f"{name}-{table.name}") if table.rows else Markup()
+        for table in (excluded, rejects)
+    ]
+    notes = list(dict.fromkeys([*results.notes, *evaluation.notes]))
+    return render_part("left_out", notes, *tables, len(results.rejects))
 
 
 def show_matrix(results: CorpusResults, k: int) -> Markup:
@@ -530,48 +489,44 @@ def write_page(
             name: n for n, name in enumerate(results.evaluation.segments["segment"])
         }
         clips.append({positions[name]: clip for name, clip in own_clips.items()})
-        shots = content["confusion_shots"]
         data = {
-            **corpus_data(results),
+            **corpus_data(results, summaries[corpus], content["confusion_shots"]),
             **content["calls"].get(corpus, NO_CALLS),
-            **answer_data(results.evaluation, summaries[corpus], shots),
             "has_clips": bool(own_clips),
         }
         corpora.append(data)
-    charts = {"digits": DIGITS, "corpora": corpora}
     assets = files("callshot.report.page") / "assets"
     licence, *texts = [
         (assets / name).read_text(encoding="utf-8")
         for name in (LICENCE, *STYLES, *SCRIPTS)
     ]
-    styles, scripts = texts[: len(STYLES)], texts[len(STYLES) :]
-    has_differences = any(
-        len(results.evaluation.differences) for results in all_results
+    hashes = []
+    for text in texts:
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        hashes.append(f"'sha256-{digest}'")
+    count = len(STYLES)
+    policy = POLICY.format(
+        styles=" ".join(hashes[:count]), scripts=" ".join(hashes[count:])
     )
-    text = get_template("page.html").render(
+    charts = {"digits": DIGITS, "corpora": corpora}
+    page = get_template("page.html").render(
         content,
         all_results=all_results,
         explained=explained,
         summaries=summaries,
         title=title,
-        policy=POLICY.format(scripts=_hashes(scripts), styles=_hashes(styles)),
-        styles=styles,
-        scripts=scripts,
+        policy=policy,
+        styles=texts[:count],
+        scripts=texts[count:],
         licence=licence,
         headings=HEADINGS,
         figures=FIGURES,
         later_figures=LATER_FIGURES,
-        has_differences=has_differences,
+        has_differences=any(len(one.evaluation.differences) for one in all_results),
         max_items=MAX_ITEMS,
         **{function.__name__: function for function in PARTS},
         data={"data": to_json(charts), "clips": to_json(clips)},
     )
     with explain_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, text)
-
-
-def _hashes(texts: Sequence[str]) -> str:
-    """Return the hashes of scripts or styles, as a content security policy names them."""
-    digests = [hashlib.sha256(text.encode()).digest() for text in texts]
-    return " ".join(f"'sha256-{base64.b64encode(one).decode()}'" for one in digests)
+        write_atomic(path, page)
