@@ -1,6 +1,6 @@
 """Results of corpora → tables of what was evaluated, and of how many examples call types need."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import nan
 from typing import Any
 
@@ -22,8 +22,7 @@ from callshot.report.tables.table import (
 )
 
 AllResults = Sequence[CorpusResults]
-Fact = float | str | Sequence[float] | None
-Facts = dict[str, Fact]  # of one corpus, by the name of the row
+Facts = dict[str, Value]  # of one corpus, by the name of the row
 
 UNITS = {"h": 3600.0, "min": 60.0}
 FORMAT_ROWS = 4  # of the table of corpora; the others are its foot
@@ -53,9 +52,11 @@ def corpus_table(all_results: AllResults) -> Table:
         recordings = stats.recordings
         annotated = stats.annotated
         facts = {
-            "Sampling rate (kHz)": [rate / 1000 for rate in stats.rates_hz],
-            "Channels": stats.channels,
-            "Format": ", ".join(stats.kinds),
+            "Sampling rate (kHz)": _list_numbers(
+                rate / 1000 for rate in stats.rates_hz
+            ),
+            "Channels": _list_numbers(stats.channels),
+            "Format": ", ".join(stats.kinds) or None,
             "Call types annotated": stats.labels,
             "Audio files": recordings.count,
             "Annotated audio files": annotated.count,
@@ -85,7 +86,7 @@ def segment_table(all_results: AllResults) -> Table:
         }
         minimum = results.stats.min_length_s
         if len(minima) > 1:  # the name of a row is the same for all corpora
-            facts["Minimum length (s)"] = [minimum]
+            facts["Minimum length (s)"] = _list_numbers([minimum])
             name = "of at least that length"
         elif minimum:
             name = f"of at least {minimum:g} s"
@@ -153,38 +154,22 @@ def _make_table(
 
     `columns` are the facts of each corpus. The rows below the first `head` are the foot.
     """
-    rows = make_rows(
-        [label, *(_describe_fact(facts[label]) for facts in columns)]
-        for label in columns[0]
-    )
-    corpora = [Column(results.corpus) for results in all_results]
+    names = columns[0]
+    rows = make_rows([label, *(facts[label] for facts in columns)] for label in names)
+    corpora = [Column(""), *(Column(results.corpus) for results in all_results)]
     foot = len(rows) - head
-    columns_of_table = [Column(""), *corpora]
-    return Table(
-        name,
-        title,
-        columns_of_table,
-        rows,
-        foot,
-        notes,
-        section="left-out",
-    )
+    return Table(name, title, corpora, rows, foot, notes, section="left-out")
 
 
-def _describe_fact(fact: Fact) -> Value:
-    """Return a list of numbers as one cell, an empty text as missing, other facts as they are."""
-    if isinstance(fact, str):
-        return fact or None
-    if isinstance(fact, int | float | None):
-        return fact
-    text = ", ".join(f"{value:g}" for value in fact)
-    return Cell(text or MISSING, fact[0] if len(fact) == 1 else None)
+def _list_numbers(numbers: Iterable[float]) -> Cell:
+    """Return numbers as one cell, which has a value if it is one number."""
+    values = list(numbers)
+    text = ", ".join(f"{value:g}" for value in values)
+    return Cell(text or MISSING, values[0] if len(values) == 1 else None)
 
 
 def _choose_unit(durations: Sequence[DurationStats]) -> tuple[str, float]:
-    """Return the unit in which all corpora give durations, and its length in seconds.
-
-    It is the largest of which the longest total has at least two.
+    """Return the largest unit of which the longest total has at least two, and its seconds.
 
     >>> _choose_unit([DurationStats(226, 3336.0, 14.75, 0.49, 296.53, 31.55)])
     ('min', 60.0)
@@ -217,11 +202,6 @@ NEEDS_NOTE = (
 )
 
 
-def _first_k(curve: pl.DataFrame, column: str, level: float) -> int | None:
-    """Return the smallest k at which a column reaches a level; `curve` is sorted by k."""
-    return next(iter(curve.filter(pl.col(column) >= level)["k"]), None)
-
-
 def examples_needed_table(results: CorpusResults, encoder: str, k: int) -> Table | None:
     """Return how many examples each call type needs for some levels of AP, with one encoder.
 
@@ -241,8 +221,9 @@ def examples_needed_table(results: CorpusResults, encoder: str, k: int) -> Table
         mean = next(iter(curve.filter(k=k)["mean"]), nan)
         row = [eligible.label, eligible.exemplars, mean]
         for level in LEVELS:
-            on_average = _first_k(complete, "mean", level)
-            nearly_always = _first_k(complete, "p01", level)
+            # The first k at which the mean, or the 1st percentile, reaches the level
+            on_average = complete.filter(pl.col("mean") >= level)["k"].first()
+            nearly_always = complete.filter(pl.col("p01") >= level)["k"].first()
             text = MISSING if on_average is None else str(on_average)
             if nearly_always is not None:
                 text += f" ({nearly_always})"

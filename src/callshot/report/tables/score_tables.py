@@ -82,9 +82,7 @@ def mark_shots(shots: Shots, complete_shots: int) -> tuple[dict[int, Cell], Note
     The star is at k* (`complete_shots`) if it is shown, else at the first k beyond it.
     """
     star = min((k for k in shots if k >= complete_shots), default=None)
-    cells = {}
-    for k in shots:
-        cells[k] = Cell(str(k), k, mark="⋆" if k == star else "")
+    cells = {k: Cell(str(k), k, mark="⋆" if k == star else "") for k in shots}
     mark = "" if star is None else "⋆"
     return cells, (mark, say("star", star, complete_shots))
 
@@ -109,23 +107,17 @@ def score_table(
     underlines = UNDERLINES
     if scoring == "reduced" and "end-to-end" in all_baselines["kind"]:
         underlines = {"end-to-end": 1}
-    name, title = SCORE_TITLES[scoring]
     if spread not in curve["spread"]:
         spread = curve["spread"][0]
     curve = curve.filter(spread=spread)
     shown = shown_shots(curve["k"], shots)
     columns = list(product(unique_values(curve, "encoder"), TABLE_METRICS))
-    means = dict.fromkeys(product(columns, shown), nan)
-    chances = dict.fromkeys(columns, nan)
-    points = curve.select("encoder", "metric", "k", "mean", "chance")
-    for encoder, metric, k, mean, chance in points.iter_rows():
-        means[(encoder, metric), k] = mean
-        chances[encoder, metric] = chance
+    points = curve.rows_by_key(["encoder", "metric", "k"], named=True, unique=True)
 
     # Lines below a cell, by column and k; where two crossovers coincide, the larger number holds.
     lines = {}
     foot = []
-    underline_notes = []
+    notes: list[str] = []
     baseline_notes: list[str] = []
     for kind in BASELINE_KINDS:
         baselines = all_baselines.filter(kind=kind)
@@ -145,34 +137,35 @@ def score_table(
             is_crossed = False
             for column in columns:
                 best = max(values[column], default=inf)
-                better = [k for k in shown if means[column, k] > best]
-                if better:
-                    lines[column, better[0]] = underlines[kind]
-                    is_crossed = True
+                for k in shown:
+                    if (*column, k) in points and points[*column, k]["mean"] > best:
+                        lines[*column, k] = underlines[kind]
+                        is_crossed = True
+                        break
             other = row_name
             if len(names) > 1:
                 other = f"every {kind} baseline of the encoder"
-            underline_notes.append(
-                say("underlined", other, underlines[kind], is_crossed)
-            )
+            notes.append(say("underlined", other, underlines[kind], is_crossed))
     if baseline_notes or foot:
         baseline_notes.append(TRAINED_NOTE)
-    foot.append([Cell("Chance"), *map(number, chances.values())])
+    last = {
+        (encoder, metric): points[encoder, metric, k] for encoder, metric, k in points
+    }
+    chances = [last[column]["chance"] if column in last else nan for column in columns]
+    foot.append([Cell("Chance"), *map(number, chances)])
 
     cells_of_k, star_note = mark_shots(shown, results.evaluation.complete_shots)
-    rows = [
-        [
-            cells_of_k[k],
-            *(number(means[c, k], underline=lines.get((c, k), 0)) for c in columns),
-        ]
-        for k in shown
-    ]
-    notes = [
-        *underline_notes,
-        *baseline_notes,
-        "Chance: what a random ranking scores.",
-        f"The spread {spread} is {SPREADS[spread]}.",
-    ]
+    rows = []
+    for k in shown:
+        row = [cells_of_k[k]]
+        for column in columns:
+            mean = points.get((*column, k), {}).get("mean", nan)
+            row.append(number(mean, underline=lines.get((*column, k), 0)))
+        rows.append(row)
+    notes += baseline_notes
+    notes.append("Chance: what a random ranking scores.")
+    notes.append(f"The spread {spread} is {SPREADS[spread]}.")
+    name, title = SCORE_TITLES[scoring]
     return Table(
         name,
         f"{results.corpus}: {title}, {spread}",

@@ -2,10 +2,9 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import groupby
 from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
@@ -73,9 +72,20 @@ class Table:
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
     foot: int = 0
-    notes: Sequence[tuple[str, str]] = ()
+    notes: Sequence[Note] = ()
     blocks: bool = False
     section: str = ""
+
+    @property
+    def is_number(self) -> list[bool]:
+        """For each column, whether it has a number.
+
+        >>> rows = [[number(1, 0), Cell("a")], [Cell("LR"), Cell("–")]]
+        >>> Table("t", "", [Column("k"), Column("how")], rows).is_number
+        [True, False]
+        """
+        numbers = [[cell.value is not None for cell in row] for row in self.rows]
+        return [any(row[n] for row in numbers) for n in range(len(self.columns))]
 
 
 TableBuilder = Callable[..., Table | None]
@@ -126,29 +136,15 @@ def make_rows(rows: Iterable[Iterable[Value]]) -> list[Row]:
     return [list(map(make_cell, row)) for row in rows]
 
 
-def number_columns(table: Table) -> list[bool]:
-    """Return for each column whether it has a number.
-
-    >>> rows = [[number(1, 0), Cell("a")], [Cell("LR"), Cell("–")]]
-    >>> number_columns(Table("t", "", [Column("k"), Column("how")], rows))
-    [True, False]
-    """
-    has_number = []
-    for index in range(len(table.columns)):
-        values = [row[index].value for row in table.rows]
-        has_number.append(any(value is not None for value in values))
-    return has_number
-
-
-def column_groups(columns: Sequence[Column]) -> Iterator[tuple[str, list[int]]]:
-    """Yield each shared heading with the indices of its columns; "" for a column without one."""
-    numbered = enumerate(columns)
-    for heading, group in groupby(numbered, key=lambda pair: pair[1].group):
-        indices = [index for index, _ in group]
-        if heading:
-            yield heading, indices
+def column_groups(columns: Sequence[Column]) -> list[tuple[str, list[int]]]:
+    """Return each shared heading with the indices of its columns; "" for a column without one."""
+    groups: list[tuple[str, list[int]]] = []
+    for index, column in enumerate(columns):
+        if groups and column.group and column.group == groups[-1][0]:
+            groups[-1][1].append(index)
         else:
-            yield from (("", [index]) for index in indices)
+            groups.append((column.group, [index]))
+    return groups
 
 
 MAX_NAME = 60
@@ -163,8 +159,7 @@ def safe_name(name: str, default: str = "corpus") -> str:
     decomposed = unicodedata.normalize("NFKD", name)
     ascii_name = decomposed.encode("ascii", "ignore").decode()
     hyphenated = re.sub(r"[^a-z0-9]+", "-", ascii_name.lower())
-    cropped = hyphenated.strip("-")[:MAX_NAME]
-    return cropped.rstrip("-") or default
+    return hyphenated.strip("-")[:MAX_NAME].rstrip("-") or default
 
 
 def safe_names(names: Sequence[str], default: str = "corpus") -> list[str]:
@@ -305,28 +300,21 @@ def to_latex(table: Table) -> str:
             if width > 1 and width + len(group) > MAX_COLUMNS:
                 parts.append([lead])
             parts[-1] += group
-    return _get_template("table.tex").render(
-        table=table,
-        parts=[_describe_part(table, part) for part in parts],
-        is_number=number_columns(table),
-    )
-
-
-def _describe_part(table: Table, indices: list[int]) -> tuple[Any, ...]:
-    """Return part of a table that fits a page, as the template takes it.
-
-    That is the indices of its columns, the columns, the share of the line that each gets by its
-    longest text, and the groups of columns with a shared heading.
-    """
-    columns = [table.columns[index] for index in indices]
-    widths = []
-    for index in indices:
-        texts = [table.columns[index].name, *(row[index].text for row in table.rows)]
-        longest = max(map(len, texts))
-        widths.append(min(max(longest, MIN_WIDTH), MAX_WIDTH))
-    line = max(LINE, sum(widths))
-    shares = [width / line for width in widths]
-    return indices, columns, shares, list(column_groups(columns))
+    described = []
+    for indices in parts:
+        # The share of the line that each column gets by its longest text
+        widths = []
+        for index in indices:
+            texts = [
+                table.columns[index].name,
+                *(row[index].text for row in table.rows),
+            ]
+            longest = max(map(len, texts))
+            widths.append(min(max(longest, MIN_WIDTH), MAX_WIDTH))
+        shares = [width / max(LINE, sum(widths)) for width in widths]
+        columns = [table.columns[index] for index in indices]
+        described.append((indices, columns, shares, column_groups(columns)))
+    return _get_template("table.tex").render(table=table, parts=described)
 
 
 def to_markdown(table: Table) -> str:
@@ -347,9 +335,7 @@ def to_markdown(table: Table) -> str:
     - Bold and underlined stands for underlined twice here.
     <BLANKLINE>
     """
-    text = _get_template("table.md").render(
-        table=table, is_number=number_columns(table), underline=UNDERLINE
-    )
+    text = _get_template("table.md").render(table=table, underline=UNDERLINE)
     return text.rstrip() + "\n"
 
 
@@ -367,13 +353,10 @@ def drop_missing(table: Table) -> Table:
     >>> [one.name for one in drop_missing(Table("t", "", [*map(Column, "xyz")], rows)).columns]
     ['x', 'z']
     """
-    kept = []
-    for index in range(len(table.columns)):
-        texts = {row[index].text for row in table.rows}
-        if index == 0 or texts - {"", MISSING}:
-            kept.append(index)
-    columns = [table.columns[index] for index in kept]
-    rows = [[row[index] for index in kept] for row in table.rows]
+    texts = [{row[n].text for row in table.rows} for n in range(len(table.columns))]
+    kept = [n for n, found in enumerate(texts) if n == 0 or found - {"", MISSING}]
+    columns = [table.columns[n] for n in kept]
+    rows = [[row[n] for n in kept] for row in table.rows]
     return replace(table, columns=columns, rows=rows)
 
 
@@ -384,8 +367,8 @@ def to_html(table: Table, name: str) -> Markup:
     """
     table = drop_missing(table)
     # A column with any number in it is aligned and sorted as numbers.
-    classes = ["n" if is_number else "" for is_number in number_columns(table)]
-    groups = list(column_groups(table.columns))
+    classes = ["n" if is_number else "" for is_number in table.is_number]
+    groups = column_groups(table.columns)
     return Markup(_get_html().table(table, name, classes, groups))
 
 
@@ -403,13 +386,13 @@ def to_csv(table: Table) -> str:
     for cells in table.rows:
         values: list[object] = []
         for cell in cells:
-            value = (
-                cell.value if isinstance(cell.value, int | None) else float(cell.value)
-            )
             is_label = not values  # the first cell, which may look like a missing one
-            is_missing = cell.text == MISSING and not is_label
-            text = None if is_missing else cell.text
-            values.append(text if value is None else value)
+            value: object = cell.text
+            if cell.value is not None:
+                value = cell.value if isinstance(cell.value, int) else float(cell.value)
+            elif cell.text == MISSING and not is_label:
+                value = None
+            values.append(value)
         rows.append(values)
     return format_csv(rows)
 
@@ -419,7 +402,7 @@ def to_terminal(table: Table) -> rich.table.Table:
     shown = rich.table.Table(
         box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0)
     )
-    for column, is_number in zip(table.columns, number_columns(table), strict=True):
+    for column, is_number in zip(table.columns, table.is_number, strict=True):
         heading = Text(printable(column.whole))
         justify: Any = "right" if is_number else "left"
         shown.add_column(heading, justify=justify, overflow="fold")
@@ -443,14 +426,12 @@ def write_tables(tables: Sequence[Table], folder: Path) -> list[str]:
     for table in tables:
         for suffix, convert in FORMATS.items():
             texts[f"{table.name}{suffix}"] = convert(table)
-    latex_files = [name for name in texts if name.endswith(".tex")]
-    pages = [rf"\input{{{name}}}\clearpage" for name in latex_files]
+    pages = [rf"\input{{{table.name}.tex}}\clearpage" for table in tables]
     texts[DOCUMENT] = LATEX_DOCUMENT % "\n".join(pages)
     with explain_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
-            path = folder / name
-            path.write_bytes(text.encode("utf-8"))
+            (folder / name).write_bytes(text.encode("utf-8"))
     return list(texts)
 
 
