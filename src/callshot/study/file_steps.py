@@ -1,17 +1,7 @@
 """The steps of the pipeline, each from files to files.
 
-segment_files    recordings and annotations → segments.parquet, rejects.csv
-embed_files      segments → a table of embeddings
-fold_files       segments and tables → folds.csv
-evaluate_files   tables → k-shot curves with intervals
-train_baseline_files   tables, sequences or audio → a folder with the scores of baselines
-write_coverage   what encoders get of calls → band-coverage.csv and a picture
-
-baselines.csv       what each scored, trained on all labels of the support side of every split
-baselines.parquet   the same, with its samples of the spread total
-refinement.csv      what gradient steps from the centroid add, up to logistic regression
-crossovers.csv      where the centroid passes a baseline, and training at every k the centroid
-curve.csv …         logistic regression at every k, as callshot evaluate writes it
+Baselines write baselines.csv (with samples in baselines.parquet), refinement.csv, crossovers.csv
+and, trained at every k, curves as callshot evaluate writes them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,18 +17,11 @@ import polars as pl
 
 from callshot import pipeline
 from callshot.baselines.options import BaselineOptions, check_trainable
-from callshot.baselines.run import (
-    BaselineResults,
-    Signal,
-)
+from callshot.baselines.run import BaselineResults, Signal
 from callshot.baselines.training import TrainingContext
 from callshot.corpus.annotations import AnnotationOptions, describe_annotation_options
 from callshot.corpus.audio import load_audio
-from callshot.corpus.options import (
-    Corpus,
-    SegmentationOptions,
-    default_options,
-)
+from callshot.corpus.options import Corpus, SegmentationOptions, default_options
 from callshot.corpus.segment_table import (
     DUPLICATE_COLUMNS,
     REJECT_SCHEMA,
@@ -85,12 +68,8 @@ from callshot.records import (
     TransferEvaluation,
     no_progress,
 )
-from callshot.records.duplicates import (
-    NO_GROUP,
-    find_equal_vectors,
-    group_recordings,
-)
-from callshot.records.frames import BASELINES, REFINEMENT
+from callshot.records.duplicates import NO_GROUP, find_equal_vectors, group_recordings
+from callshot.records.frames import BASELINES, REFINEMENT, empty_frame
 from callshot.records.table_files import read_parquet, write_csv_frame, write_parquet
 from callshot.report.figures.against_k import draw_sweep, draw_transfer
 from callshot.report.figures.figure_io import FigurePage, draw_page
@@ -203,10 +182,9 @@ def segment_files(
         }
         stats = measure_corpus(segmentation, options)
         inputs = describe_inputs(segmentation, progress)
-        provenance = describe_segmentation(segmentation, stats, described, inputs)
         output.write(
             lambda folder: write_segmentation(segmentation, folder, facts, categories),
-            provenance,
+            describe_segmentation(segmentation, stats, described, inputs),
         )
     return segmentation
 
@@ -241,11 +219,12 @@ def embed_files(
     for suffix, names in columns.items():
         is_own = partial(has_header, columns=names)
         check_new_file(out.with_suffix(suffix), "list of segments", is_own)
+    write = None
     if sequences:
         check_new_table(sequences_path(out))
+        write = partial(write_sequences, sequences_path(out))
     check_store(embedding.store or default_store())
     segments = read_segments(source)
-    write = partial(write_sequences, sequences_path(out)) if sequences else None
     table, rejects = pipeline.embed(
         segments,
         encoder,
@@ -292,11 +271,6 @@ def fold_files(
 
     Folds are those of `file`, of the segments, or built: `count`, or else `default` of them. With
     `group_duplicates`, recordings that share an equal vector are one recording.
-
-    Raises
-    ------
-    InputError
-        If no class can be evaluated.
     """
     with open_output_folder(out, (FOLDS,), FOLDS_INFO) as output:
         segments = read_segments(source)
@@ -305,17 +279,18 @@ def fold_files(
         fold = None if file is None else read_folds(file, shared)
         if group_duplicates:
             kept = frozenset(shared["segment"])
-            read = [read_table(path).only(kept) for path in tables]
-            groups = [find_equal_vectors(table) for table in read]
+            groups = [
+                find_equal_vectors(read_table(path).only(kept)) for path in tables
+            ]
             recordings = group_recordings(shared["recording"], groups)
             shared = shared.with_columns(recording=recordings)
         folds = choose_folds(shared, count, fold, file, default=default)
         classes = count_classes(shared["label"], folds, shared["recording"])
-        evaluated_classes(classes)
+        evaluated_classes(classes)  # raises InputError if fewer than two are eligible
         missing = sorted(names.difference(shared["segment"]))
-        provenance = describe_folds(folds, classes, missing=missing)
         output.write(
-            lambda folder: [write_folds(shared, folds, folder / FOLDS)], provenance
+            lambda folder: [write_folds(shared, folds, folder / FOLDS)],
+            describe_folds(folds, classes, missing=missing),
         )
     return folds
 
@@ -368,10 +343,8 @@ def evaluate_files(
             dataset, protocol, queries=target, centre=centre, **running, **machine
         )
         provenance = describe_evaluation(result, protocol, files, options)
-        draw = None
         if isinstance(result, TransferEvaluation):
-            if figure:
-                draw = partial(draw_transfer, result)
+            draw = partial(draw_transfer, result)
             provenance["source_corpus"] = result.source_corpus
             provenance["target_corpus"] = result.corpus
             for name in ("within_target", "within_source"):
@@ -382,29 +355,10 @@ def evaluate_files(
                     provenance[name] = {"classes": labels}
                     for fact in ("queries", "complete_shots", "folds"):
                         provenance[name][fact] = facts[fact]
-        elif figure:
+        else:
             draw = partial(draw_sweep, result.name_classifiers(protocol.reference))
-        write_results(output, result, provenance, draw)
+        write_results(output, result, provenance, draw if figure else None)
     return result
-
-
-def _choose_same_folds(
-    folder: Path, evaluation: Evaluation, choice: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return a choice of corpus and folds with those of an evaluation, which lies in `folder`.
-
-    Raise OptionError if the choice names others.
-    """
-    if choice.get("folds") or choice.get("fold_file"):
-        raise OptionError(
-            f"folds: the folds of {folder} are used; remove --folds or --fold-file"
-        )
-    if choice.get("corpus") not in (None, evaluation.corpus):
-        raise OptionError(
-            f"corpus: its name in {folder} is {evaluation.corpus!r}; remove --corpus"
-        )
-    folds = folder / "folds.csv"
-    return {**choice, "corpus": evaluation.corpus, "fold_file": folds}
 
 
 def train_baseline_files(
@@ -439,9 +393,9 @@ def train_baseline_files(
         check_writable(networks)
     centroid = None
     if against is not None:
-        categories = choice.get("categories")
-        centroid = read_centroid_results(against, paths, protocol, categories)
-        choice = _choose_same_folds(against, centroid, choice)
+        centroid = read_centroid_results(against, paths, protocol, choice)
+        folds = against / FOLDS
+        choice = {**choice, "corpus": centroid.corpus, "fold_file": folds}
     with open_output_folder(out, ALL_FILES, PROVENANCE, owner=OWNER) as output:
         # Everything is read before anything is trained.
         dataset = read_dataset(paths, **choice)
@@ -499,23 +453,23 @@ def train_baseline_files(
 
 
 def protocol_of_results(against: Path | None, changes: Mapping[str, Any]) -> Protocol:
-    """Return the protocol of the results in the folder `against`, with changes.
-
-    Without such a folder, return the usual protocol with changes.
-    """
+    """Return the protocol of the results in a folder, or else the usual one, with changes."""
     if against is None:
         return Protocol(**changes)
     with open_provenance(against) as provenance:
-        protocol = Protocol(**protocol_settings(provenance))
-    return replace(protocol, **changes)
+        return Protocol(**protocol_settings(provenance) | changes)
 
 
 def read_centroid_results(
-    against: Path, paths: Sequence[Path], protocol: Protocol, categories: Path | None
+    against: Path,
+    paths: Sequence[Path],
+    protocol: Protocol,
+    choice: Mapping[str, Any],
 ) -> Evaluation:
     """Return the results of the centroid, after a check that they come from the same task.
 
-    The tables and categories must be the files that were evaluated, with the same seed.
+    The tables and categories must be the files that were evaluated, with the same seed, and
+    `choice` may not name other folds or another corpus.
     """
     with open_provenance(against) as provenance:
         evaluated = Protocol(**protocol_settings(provenance))
@@ -532,19 +486,27 @@ def read_centroid_results(
             "of the same draws can be compared; remove --seed"
         )
     used = [("table", path) for path in paths]
-    used += [("categories", path) for path in optional(categories)]
+    used += [("categories", path) for path in optional(choice.get("categories"))]
     for role, path in used:
         if (role, sha256_file(path)) not in inputs:
             raise InputError(
                 f"{path}: {against} was made from another file (the SHA-256 differs); "
                 "evaluate this one first"
             )
+    if choice.get("folds") or choice.get("fold_file"):
+        raise OptionError(
+            f"folds: the folds of {against} are used; remove --folds or --fold-file"
+        )
+    if choice.get("corpus") not in (None, centroid.corpus):
+        raise OptionError(
+            f"corpus: its name in {against} is {centroid.corpus!r}; remove --corpus"
+        )
     return centroid
 
 
 def read_baseline_results(folder: Path) -> BaselineResults:
     """Read what `train_baseline_files` wrote, without crossovers."""
-    refinement = BaselineResults().refinement
+    refinement = empty_frame(REFINEMENT)
     if (folder / REFINEMENT_FILE).exists():
         refinement = read_frame(folder / REFINEMENT_FILE, REFINEMENT)
     per_k = [read_results(folder)] if (folder / "curve.csv").exists() else []

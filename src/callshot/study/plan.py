@@ -1,9 +1,7 @@
 """A study → its steps, in the order in which they run.
 
-    segment ─→ embed (each encoder) ─→ fold ─→ evaluate (each encoder) ─→ report
-       ╰───────────────────────────────↗  ╰──→ baselines (each kind and encoder) ─↗
-
-Each corpus has its own steps; the report is of all.
+segment ─→ embed (each encoder) ─→ fold ─→ evaluate (each encoder) ─→ report
+   ╰───────────────────────────────↗  ╰──→ baselines (each kind and encoder) ─↗
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -73,20 +71,15 @@ def plan(
     processes: int = 1,
     cluster: Cluster | None = None,
 ) -> list[Step]:
-    """Return every step of a study, in the order in which they run.
+    """Return every step of a study, in the order in which they run; the report is of all corpora.
 
     `processes` draw figures; the cluster embeds and evaluates. These, `device` and `threads` change
     how long a step takes, not whether it has to run. Without a device, that of the study is used.
     """
+    device = device or study.device
     steps = []
     for corpus in study.corpora:
-        steps += CorpusPlan(
-            study=study,
-            corpus=corpus,
-            device=device or study.device,
-            threads=threads,
-            cluster=cluster,
-        ).list_steps()
+        steps += CorpusPlan(study, corpus, device, threads, cluster).list_steps()
     order = {kind: number for number, kind in enumerate(FIRST_KINDS)}
     steps.sort(key=lambda step: order.get(step.kind, len(order)))
 
@@ -133,18 +126,14 @@ class CorpusPlan:
         training = self.study.baselines
         steps = [self.segment, *self.sequences.values(), *self.embeds, self.fold]
         kinds = [kind for kind in training.train if kind != "end-to-end"]
-        kinds += [PER_K] if training.per_k else []
-        for kind in ("evaluate", *kinds):
+        for kind in ("evaluate", *kinds, *([PER_K] if training.per_k else [])):
             for number, embed in enumerate(self.embeds):
-                if kind == "evaluate":
-                    step = self.plan_evaluation(embed)
-                else:
-                    step = self.plan_baseline(kind, embed)
+                step = self.plan_measurement(kind, embed)
                 steps.append(measure_once(step, embed, self.embeds[:number]))
         if "end-to-end" in training.train:
-            steps.append(self.plan_baseline("end-to-end", self.embeds[0]))
+            steps.append(self.plan_measurement("end-to-end", self.embeds[0]))
         if training.published:
-            steps.append(self.plan_baseline(PUBLISHED, self.embeds[0]))
+            steps.append(self.plan_measurement(PUBLISHED, self.embeds[0]))
         return steps
 
     @cached_property
@@ -221,22 +210,6 @@ class CorpusPlan:
         """The table of segments."""
         return self.segment.folder / SEGMENTS
 
-    @property
-    def choice(self) -> dict[str, Any]:
-        """The folds, categories and name of the corpus, as `read_dataset` takes them."""
-        return {
-            "folds_dir": self.fold.folder,
-            "categories": self.corpus.categories,
-            "corpus": self.corpus.name,
-        }
-
-    @property
-    def fold_paths(self) -> list[Path]:
-        """The files of folds and categories."""
-        names = (FOLDS, FOLDS_INFO)
-        paths = [self.fold.folder / name for name in names]
-        return [*paths, *optional(self.corpus.categories)]
-
     def plan_embedding(self, encoder: StudyEncoder, kind: str) -> Step:
         """Return the step of an encoder's vectors, or of its sequences.
 
@@ -265,63 +238,54 @@ class CorpusPlan:
             file=EMBEDDINGS,
         )
 
-    def plan_evaluation(self, embed: Step) -> Step:
-        """Return the step that evaluates one encoder."""
-        protocol = self.study.protocol
-        return self.make_step(
-            "evaluate",
-            embed.encoder,
-            make=partial(
-                evaluate_files,
-                [embed.table],
-                protocol=protocol,
-                choice=self.choice,
-                threads=self.threads,
-                device=self.device,
-                cluster=self.cluster,
-                figure=False,
-            ),
-            options={**asdict(protocol), "corpus": self.corpus.known_name},
-            inputs=[embed.table, *self.fold_paths],
-            after=[embed, self.fold],
-        )
-
-    def plan_baseline(self, kind: str, embed: Step) -> Step:
-        """Return the step of one baseline on one encoder, or on the audio."""
+    def plan_measurement(self, kind: str, embed: Step) -> Step:
+        """Return the step that evaluates one encoder, or one baseline on it or on the audio."""
         training = self.study.baselines
         protocol = self.study.protocol
         encoder = "" if kind in AUDIO_KINDS else embed.encoder
-        options = replace(
-            training,
-            train=(kind,) if kind in training.train else (),
-            per_k=kind == PER_K,
-            init=training.init if kind == "end-to-end" else None,
-            published=training.published if kind == PUBLISHED else "",
-        )
         sequences = [self.sequences[encoder]] if kind == "recurrent" else []
-        sequence_paths = [sequences_path(step.table) for step in sequences]
-        inputs = [embed.table, *sequence_paths, *self.fold_paths]
+        tables = [embed.table, *(sequences_path(step.table) for step in sequences)]
+        files = [self.fold.folder / name for name in (FOLDS, FOLDS_INFO)]
+        inputs = [*tables, *files, *optional(self.corpus.categories)]
         after = [embed, *sequences, self.fold]
-        if kind in AUDIO_KINDS:
-            inputs += [self.segments, *optional(options.init)]
-            after.insert(0, self.segment)
-        deciding = _deciding_options(protocol, options, kind)
+        shared = {
+            "protocol": protocol,
+            # The folds, categories and name of the corpus, as `read_dataset` takes them.
+            "choice": {
+                "folds_dir": self.fold.folder,
+                "categories": self.corpus.categories,
+                "corpus": self.corpus.name,
+            },
+            "device": self.device,
+            "threads": self.threads,
+        }
+        if kind == "evaluate":
+            make = partial(evaluate_files, cluster=self.cluster, figure=False)
+            deciding = asdict(protocol)
+        else:
+            options = replace(
+                training,
+                train=(kind,) if kind in training.train else (),
+                per_k=kind == PER_K,
+                init=training.init if kind == "end-to-end" else None,
+                published=training.published if kind == PUBLISHED else "",
+            )
+            if kind in AUDIO_KINDS:
+                inputs += [self.segments, *optional(options.init)]
+                after.insert(0, self.segment)
+            make = partial(
+                train_baseline_files,
+                options=options,
+                sequences=tables[1:],
+                segments=self.segments,
+                audio=audio_root(self.corpus.audio),
+                networks=self.find_folder("networks", encoder),
+            )
+            deciding = _deciding_options(protocol, options, kind)
         return self.make_step(
             kind,
             encoder,
-            make=partial(
-                train_baseline_files,
-                [embed.table],
-                options=options,
-                protocol=protocol,
-                choice=self.choice,
-                sequences=sequence_paths,
-                segments=self.segments,
-                audio=audio_root(self.corpus.audio),
-                device=self.device,
-                threads=self.threads,
-                networks=self.find_folder("networks", encoder),
-            ),
+            make=partial(make, [embed.table], **shared),
             options={**deciding, "corpus": self.corpus.known_name},
             inputs=inputs,
             after=after,

@@ -1,9 +1,4 @@
-"""A study and its steps → results: what is missing or has changed runs, and nothing else.
-
-A run that was interrupted or killed resumes. A second run of the same study stops with an error.
-Before a step ever ran, `estimate_s` guesses how long it takes. `describe_outcome` returns a few
-lines on a finished one.
-"""
+"""A study and its steps → results: what is missing or has changed runs, and nothing else."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,11 +8,7 @@ from callshot.baselines.options import check_trainable
 from callshot.corpus.recordings import AUDIO_SUFFIXES, find_files
 from callshot.corpus.segment_table import inspect_corpus, read_rejects
 from callshot.corpus.segments import check_any_segments
-from callshot.encoders.embed import (
-    check_rates,
-    check_store,
-    default_store,
-)
+from callshot.encoders.embed import check_rates, check_store, default_store
 from callshot.errors import InputError, OptionError, OutputError, count_text
 from callshot.fewshot.evaluate import choose_sweep_device
 from callshot.fewshot.folds import check_folds, count_classes, evaluated_classes
@@ -30,12 +21,7 @@ from callshot.report.write_report import certain_names
 from callshot.results import open_output_folder
 from callshot.study.file_steps import REJECTS_SUFFIX, SEGMENTS_INFO, read_baselines
 from callshot.study.plan import PER_K, PUBLISHED, plan
-from callshot.study.steps import (
-    Step,
-    describe_equal_encoders,
-    is_measured,
-    read_json,
-)
+from callshot.study.steps import Step, describe_equal_encoders, is_measured, read_json
 from callshot.study.study_file import Study, StudyCorpus
 from callshot.tables.evaluation_files import PROVENANCE
 from callshot.tables.fold_files import (
@@ -91,9 +77,7 @@ def step_statuses(study: Study, steps: Sequence[Step]) -> list[StepStatus]:
         else:
             state = "done" if step.is_done() else "to run"
         states[id(step)] = state
-        seconds = step.read_record().get("seconds")
-        if seconds is None:
-            seconds = max(1.0, estimate_s(study, step))
+        seconds = step.read_record().get("seconds") or max(1.0, estimate_s(study, step))
         statuses.append(StepStatus(step, state, seconds))
     return statuses
 
@@ -120,7 +104,7 @@ def run_study(
         work.mkdir(parents=True, exist_ok=True)
         with hold_lock(work / "lock", timeout_s=0.0):
             check_study(study, steps, device)
-            return _run_steps(study, steps, progress, report_step)
+            return _run_steps(step_statuses(study, steps), progress, report_step)
     except LockBusy:
         raise OutputError(
             f"{work}: another run of this study is in progress; wait for it, or stop it"
@@ -132,13 +116,12 @@ def run_study(
 
 
 def _run_steps(
-    study: Study, steps: Sequence[Step], progress: Progress, report_step: ReportStep
+    statuses: Sequence[StepStatus], progress: Progress, report_step: ReportStep
 ) -> list[Step]:
     """Run the steps that are not done; return them.
 
     The progress of a step becomes progress of the study, by the time that each step may take.
     """
-    statuses = step_statuses(study, steps)
     total_s = sum(status.seconds_left for status in statuses) or 1.0
     completed = []
     for status in statuses:
@@ -243,32 +226,26 @@ def estimate_s(study: Study, step: Step) -> float:
 
     The report is of all corpora, other steps are of one.
     """
-    audio_s = 0.0
+    size = 0
     for corpus in study.corpora:
         if step.corpus in ("", corpus.name):
-            audio_s += _audio_bytes(corpus) / BYTES_S
+            links = corpus.reading["annotation_options"].follow_links
+            files = [corpus.audio]
+            if not corpus.audio.is_file():
+                files = [*find_files(corpus.audio, follow_links=links)]
+            audio = [path for path in files if path.suffix.lower() in AUDIO_SUFFIXES]
+            size += sum(path.stat().st_size for path in audio if path.is_file())
     pace = PACE.get(step.kind, OTHER_PACE)
+    protocol = study.protocol
     if step.kind == "embed":
-        for encoder in study.encoders:
-            if encoder.title == step.encoder:
-                pace = sum(spec.pace for spec in encoder.joined_encoder.specs)
+        encoder = study.encoders[study.encoder_titles.index(step.encoder)]
+        pace = sum(spec.pace for spec in encoder.joined_encoder.specs)
     elif step.kind == "evaluate":
-        protocol = study.protocol
         draws = protocol.draws + protocol.shared_draws + protocol.bootstraps / 4
         pace *= draws * len(protocol.shots)
     elif step.kind == PER_K:
-        pace *= study.baselines.draws * len(study.protocol.shots)
-    return pace * audio_s
-
-
-def _audio_bytes(corpus: StudyCorpus) -> int:
-    """Return the size of all recordings of a corpus."""
-    files = [corpus.audio]
-    if not corpus.audio.is_file():
-        links = corpus.reading["annotation_options"].follow_links
-        files = list(find_files(corpus.audio, follow_links=links))
-    audio = [path for path in files if path.suffix.lower() in AUDIO_SUFFIXES]
-    return sum(path.stat().st_size for path in audio if path.is_file())
+        pace *= study.baselines.draws * len(protocol.shots)
+    return pace * size / BYTES_S
 
 
 def describe_outcome(step: Step) -> list[str]:

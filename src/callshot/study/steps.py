@@ -1,13 +1,7 @@
 """A step of a study: what decides its result, whether the result is there, and how it is made.
 
-A step is done when its record (`step.json`, in its folder) has its key, and its files are as in
-the record. The key is a hash of the step's options and of the contents of its inputs: a changed
-line of the study, or of a file, runs again what depends on it. Where the result is the same as
-before, nothing after it runs.
-
-An encoder with speed=auto gives the vectors of the plain one where the chosen speed is 1. That is
-known once both are embedded. The steps that would measure the second one write the name of the
-first instead (`measure_once`).
+A step is done when its record (`step.json`, in its folder) has its key, a hash of its options and
+the contents of its inputs, and its files are as in the record.
 """
 
 import json
@@ -143,9 +137,8 @@ def fingerprint(
 ) -> str:
     """Return a short text that changes when a file or folder does.
 
-    A recording counts by its size and times, another file by its content. A folder counts with
-    everything in it that may matter to a corpus, without `excluded` files and folders, and without
-    what callshot wrote there.
+    A recording counts by its size and times, another file by its content, a folder with everything
+    in it that may matter to a corpus, without `excluded` files and what callshot wrote there.
     """
     try:
         status = path.stat()
@@ -194,9 +187,9 @@ def folder_name(name: str) -> str:
 def measure_once(step: Step, embed: Step, earlier: Sequence[Step]) -> Step:
     """Return a step on the table of `embed` that does no work if an earlier table is the same.
 
-    `earlier` are the steps that embed other encoders. If one of them wrote the same vectors, the
-    step writes the name of its encoder to the file SAME_AS instead of results. Which one is an
-    input of the step: it runs again when that changes.
+    With speed=auto, vectors are those of the plain encoder where the chosen speed is 1. If one of
+    the `earlier` steps of other encoders wrote the same vectors, the step writes the name of its
+    encoder to the file SAME_AS instead of results. It runs again when that changes.
     """
     if not earlier:
         return step
@@ -239,9 +232,5 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def describe_equal_encoders(folders: Sequence[Path]) -> list[str]:
     """Return a note for every encoder that was not measured, because an earlier one is the same."""
-    notes = []
-    for folder in folders:
-        if not is_measured(folder):
-            facts = read_json(folder / SAME_AS)
-            notes.append(describe_equal(facts["encoder"], facts["same_as"]))
-    return notes
+    pairs = [read_json(path / SAME_AS) for path in folders if not is_measured(path)]
+    return [describe_equal(facts["encoder"], facts["same_as"]) for facts in pairs]

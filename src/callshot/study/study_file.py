@@ -24,12 +24,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from callshot.baselines.options import BaselineOptions
-from callshot.corpus.options import (
-    CORPORA,
-    PAPER_MINIMUM_S,
-    Corpus,
-    read_source,
-)
+from callshot.corpus.options import CORPORA, PAPER_MINIMUM_S, Corpus, read_source
 from callshot.corpus.segments import check_any_segments
 from callshot.encoders.catalogue import ENCODERS
 from callshot.encoders.install import list_needs
@@ -218,12 +213,8 @@ def _parse_study(path: Path, text: str, content: Mapping[str, Any]) -> Study:
     if not corpora:
         raise OptionError("no corpus; add a table [corpus.NAME] with the key audio")
 
-    report = sections["report"]
-    check_choice(
-        "[report] spread",
-        report.setdefault("spread", protocol.spreads[0]),
-        protocol.spreads,
-    )
+    report = {"spread": protocol.spreads[0], **sections["report"]}
+    check_choice("[report] spread", report["spread"], protocol.spreads)
     if "target" in report:
         with name_errors("[report]"):
             check_target(report["target"], protocol.spreads)
@@ -261,9 +252,7 @@ def _read_section(table: str, content: Any, where: str, base: Path) -> dict[str,
     for key, value in content.items():
         name = f"{where} {key}".lstrip()
         if key in inner:
-            expected, types = TYPES[inner[key], None]
-            if type(value) not in types:
-                raise OptionError(f"{name}: expected {expected}, got {value!r}")
+            _check_type(value, name, *TYPES[inner[key], None])
             section[key] = value
         elif key in options:
             section[key] = _read_value(options[key], value, name, base)
@@ -273,6 +262,27 @@ def _read_section(table: str, content: Any, where: str, base: Path) -> dict[str,
             known = [*options, *inner]
             raise OptionError(f"{name}: unknown key; {suggest_name(key, known)}")
     return section
+
+
+def _check_type(
+    value: Any,
+    name: str,
+    expected: str,
+    types: Sequence[type],
+    item_kind: type | None = None,
+) -> None:
+    """Raise OptionError if the value of the key `name` or an item of it has another type.
+
+    Items that are numbers are at least 1.
+    """
+    is_valid = type(value) in types
+    if is_valid and item_kind is not None:
+        items = value.values() if isinstance(value, dict) else value
+        is_valid = all(type(item) is item_kind for item in items)
+        if is_valid and item_kind is int:
+            is_valid = min(items, default=1) >= 1
+    if not is_valid:
+        raise OptionError(f"{name}: expected {expected}, got {value!r}")
 
 
 def _read_value(entry: Field[Any], value: Any, name: str, base: Path) -> Any:
@@ -288,14 +298,8 @@ def _read_value(entry: Field[Any], value: Any, name: str, base: Path) -> Any:
         also_expected, also_types = TYPES[option.also, None]
         expected = f"{expected} or {also_expected}"
         types += also_types
-    is_valid = type(value) in types
-    if is_valid and item_kind is int:
-        is_valid = all(type(number) is int and number >= 1 for number in value)
-    elif is_valid and item_kind is str:
-        texts = value.values() if kind is Mapping else value
-        is_valid = all(isinstance(text, str) for text in texts)
-    if not is_valid:
-        raise OptionError(f"{name}: expected {expected}, got {value!r}")
+
+    _check_type(value, name, expected, types, item_kind)
     if kind is Path:
         return _resolve_path(base, value, name)
     if item_kind is int:
@@ -365,10 +369,9 @@ def _parse_corpus(
 def _parse_encoders(
     contents: Sequence[Any], base: Path, baselines: BaselineOptions
 ) -> list[StudyEncoder]:
-    """Return the encoders of the tables [[encoder]].
+    """Return the encoders of the tables [[encoder]], one for each combination of listed values.
 
-    Where options have lists of values, there is an encoder for each combination. All must have
-    different titles, be ready to run, and have sequences if a baseline needs them.
+    All must have different titles, be ready to run, and have sequences if a baseline needs them.
     """
     encoders: dict[str, StudyEncoder] = {}
     for number, content in enumerate(contents, 1):
@@ -407,8 +410,11 @@ def _parse_encoder(content: Any, where: str, base: Path) -> Iterator[StudyEncode
     name = content["name"]
     if name.startswith("onnx:"):
         name = f"onnx:{_resolve_path(base, name.removeprefix('onnx:'), where)}"
-    options = {key: content[key] for key in content if key not in ("name", "title")}
-    values = {key: _choice_texts(value) for key, value in options.items()}
+    values = {
+        key: _choice_texts(value)
+        for key, value in content.items()
+        if key not in ("name", "title")
+    }
     combinations = [*product(*values.values())]
     titles = content.get("title", [None] * len(combinations))
     if not isinstance(titles, list):
@@ -420,8 +426,8 @@ def _parse_encoder(content: Any, where: str, base: Path) -> Iterator[StudyEncode
         )
     for combination, title in zip(combinations, titles, strict=True):
         choices = dict(zip(values, combination, strict=True))
-        if title is not None and not isinstance(title, str):
-            raise OptionError(f"{where} title: expected text in quotes, got {title!r}")
+        if title is not None:
+            _check_type(title, f"{where} title", "text in quotes", (str,))
         with name_errors(f"{where}:"):
             joined_encoder = find_joined_encoder(name, choices)
             if title is not None:
@@ -491,7 +497,6 @@ def write_study(
         folds = _choose_folds(inspection)
     keys = ("audio", "annotations", "format", *list_options(ReadingOptions))
     given = {"audio": audio, **reading}
-    base = path.absolute().parent
     environment = Environment(
         loader=PackageLoader("callshot.study"),
         trim_blocks=True,
@@ -500,9 +505,8 @@ def write_study(
         undefined=StrictUndefined,
     )
     environment.filters["count"] = count_text
-    environment.filters["toml"] = partial(_format_value, base=base)
+    environment.filters["toml"] = partial(_format_value, base=path.absolute().parent)
     environment.filters["comment"] = lambda line, text: f"{line:{COMMENTS_AT}} # {text}"
-    short = int((segmentation.calls.durations_s < PAPER_MINIMUM_S).sum())
     tables = []
     for table, active in ACTIVE.items():
         values = {key: shots if key == "shots" else active[key] for key in active}
@@ -516,7 +520,7 @@ def write_study(
         types=len(set(segmentation.segments["label"])),
         reading={key: given.get(key) for key in keys},
         corpus=corpus,
-        short=short,
+        short=int((segmentation.calls.durations_s < PAPER_MINIMUM_S).sum()),
         folds=folds,
         encoders=[(spec, list_needs(spec)) for spec in ENCODERS if spec.in_study],
         tables=tables,
