@@ -73,11 +73,7 @@ def rank_confused(
 
 
 class Picks(NamedTuple):
-    """The calls of one type that are worth playing, by their row.
-
-    `nearest` is the call most like another type, `other` that type, or the type itself if there is
-    no other.
-    """
+    """Calls of one type to play, by row; `other` is the type that `nearest` is most like."""
 
     typical: int
     nearest: int
@@ -88,11 +84,7 @@ class Picks(NamedTuple):
 def pick_calls(
     table: Vectors, scores: FloatArray, labels: Sequence[str]
 ) -> list[Picks]:
-    """Pick three calls of each label: the most typical, the most like another label, the oddest.
-
-    Typical is the nearest to the centroid of the label, odd the farthest from it. `scores` is
-    (calls, labels), as `score_calls` returns it.
-    """
+    """Pick of each label the nearest to its centroid, the most like another, and the farthest."""
     vectors = np.asarray(table.matrix, np.float64)
     squares = np.einsum("ij,ij->i", vectors, vectors)
     names = np.array(table.label)
@@ -135,10 +127,7 @@ MIN_WINDOW_S = 0.01
 
 
 class CallClip(NamedTuple):
-    """A call to play and see: MP3 and PNG files, in base64.
-
-    `fast` is the sound sped up by `speed`, if it is low; `top_hz` is the upper end of the picture.
-    """
+    """MP3 and PNG files of a call in base64; `fast` is a low sound, sped up by `speed`."""
 
     sound: str
     picture: str
@@ -246,10 +235,7 @@ def median_frequency_hz(signal: FloatArray, rate_hz: float) -> float:
 
 
 def _encode(signal: FloatArray, rate_hz: float, out_hz: int) -> str:
-    """Return a signal as MP3 with the sample rate `out_hz`, in base64.
-
-    A higher `rate_hz` than that of the signal speeds it up.
-    """
+    """Return a signal as MP3 with the sample rate `out_hz`, in base64."""
     import soundfile
     import soxr
 
@@ -325,10 +311,7 @@ def find_calls(results: CorpusResults) -> dict[str, Any]:
 
 
 def place_calls(table: Vectors) -> FloatArray:
-    """Place calls in the plane, (calls, 2): by UMAP if it is installed and there are enough calls.
-
-    Otherwise this is the plane of largest variance.
-    """
+    """Place calls in the plane, (calls, 2): by UMAP if installed, or else by largest variance."""
     if find_spec("umap") and len(table) >= MIN_FOR_UMAP:
         import umap
 
@@ -339,11 +322,7 @@ def place_calls(table: Vectors) -> FloatArray:
 
 
 def choose_sounds(calls: Mapping[str, Any], results: CorpusResults) -> list[str]:
-    """Return the names of the segments to play, the most important first.
-
-    The picks of all encoders but random ones come first, then labels take turns with other calls.
-    `calls` is what `find_calls` returned for these results.
-    """
+    """Return the segments to play: the picks of encoders first, then labels take turns."""
     rows = []
     for table, encoder in zip(results.tables, calls["encoder_calls"], strict=True):
         if not is_random(table.encoder):

@@ -57,10 +57,7 @@ def is_trained(name: str) -> bool:
 
 
 def reads_encoder(encoder: str) -> pl.Expr:
-    """Return an expression: whether a baseline was trained on this encoder, or reads audio.
-
-    Baselines that read audio have no encoder: theirs is "".
-    """
+    """Return an expression: whether a baseline read this encoder, or audio (encoder "")."""
     return pl.col("encoder").is_in(["", encoder])
 
 
@@ -90,10 +87,7 @@ def list_queries(evaluation: Evaluation) -> list[str]:
 
 
 def common_spread(results: CorpusResults) -> str:
-    """Return the preferred spread of those that every classifier was evaluated in.
-
-    If there is none, return the spread of the summary.
-    """
+    """Return the preferred spread of those that all classifiers have, or else the main one."""
     curves = join_classifiers(results).curve.partition_by("classifier")
     spreads_by_classifier = [set(curve["spread"]) for curve in curves]
     shared = set.intersection(*spreads_by_classifier)
@@ -101,10 +95,7 @@ def common_spread(results: CorpusResults) -> str:
 
 
 def join_classifiers(results: CorpusResults) -> Evaluation:
-    """Return the evaluation of a corpus with the results of every classifier.
-
-    Its frames `curve`, `values` and `per_class` have the rows of the reference first.
-    """
+    """Return an evaluation with the curves, values and classes of all classifiers."""
     evaluation = results.evaluation
     others = results.other_classifiers
     if others is None:

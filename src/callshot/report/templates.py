@@ -40,10 +40,7 @@ class _Compact(Extension):
 def make_environment(
     package: str, clean: Callable[[str], str], *, autoescape: bool
 ) -> Environment:
-    """Return an environment with the templates of a package.
-
-    `clean` replaces characters in every text that a template inserts; Markup is inserted as it is.
-    """
+    """Return the templates of a package; `clean` replaces characters in inserted texts."""
 
     def finalize(value: Any) -> Any:
         """Clean a value before it is inserted."""

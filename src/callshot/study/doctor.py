@@ -201,10 +201,7 @@ def _check_gpu() -> Check:
 
 
 def check_folder(subject: str, folder: Path, otherwise: str) -> Check:
-    """Check whether files can be written to a folder, and how much space is left.
-
-    `otherwise` is the advice if not: how to use another folder.
-    """
+    """Check whether a folder can be written to and has space; `otherwise` is the advice if not."""
     reason = why_not_writable(folder)
     if reason:
         return Check(subject, PROBLEM, f"{folder}: {reason}", otherwise)

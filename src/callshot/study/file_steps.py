@@ -527,11 +527,7 @@ def _read_signals(
     audio: Path | None,
     threads: int | None,
 ) -> list[Signal]:
-    """Read the audio of every segment of a dataset, recording by recording.
-
-    `segments` is the table that they come from, `audio` the folder of recordings, if it is not the
-    one in the table.
-    """
+    """Read the audio of every segment of a dataset, from the folder `audio` or of the table."""
     if segments is None:
         raise OptionError("end-to-end needs audio; pass --segments")
     table = read_segments(segments)
@@ -603,10 +599,7 @@ def _compose_coverage(
     power: FloatArray,
     label: Sequence[str],
 ) -> None:
-    """Draw the mean spectrum of each call type; below, the band that each encoder gets.
-
-    The arguments are those of `write_coverage`.
-    """
+    """Draw the mean spectrum of each call type; below, the band that each encoder gets."""
     bands_in = ROW_IN * (table.height + 1)
     figure.set_size_inches(PAGE_WIDTH_IN, SPECTRUM_IN + bands_in + 0.6)
     upper, lower = figure.subplots(

@@ -108,12 +108,7 @@ def plan(
 
 @dataclass(frozen=True)
 class CorpusPlan:
-    """The steps of a corpus: segment, sequences, embed, fold, evaluate and baselines.
-
-    Trained networks are stored by what decides their weights (folder `networks`, beside the steps).
-    So a step that runs again, after a kill or a changed line of the study, trains only missing
-    ones.
-    """
+    """The steps of a corpus; networks are stored, so that only missing ones are trained again."""
 
     study: Study
     corpus: StudyCorpus
@@ -211,10 +206,7 @@ class CorpusPlan:
         return self.segment.folder / SEGMENTS
 
     def plan_embedding(self, encoder: StudyEncoder, kind: str) -> Step:
-        """Return the step of an encoder's vectors, or of its sequences.
-
-        These are two steps: with sequences, some models give other last digits of vectors.
-        """
+        """Plan an encoder's vectors, or its sequences, with which some vectors differ."""
         device = network_device(self.device) if encoder.joined_encoder.gpu else "cpu"
         return self.make_step(
             kind,
@@ -339,10 +331,7 @@ class CorpusPlan:
 def _deciding_options(
     protocol: Protocol, options: BaselineOptions, kind: str
 ) -> dict[str, Any]:
-    """Return the options that change the numbers of a kind of baseline, by name.
-
-    If one of them changes, the step of this baseline runs again.
-    """
+    """Return the options that change the numbers of a kind of baseline, by name."""
     deciding = {name: getattr(options, name) for name in DECIDING_OPTIONS[kind]}
     total_samples = protocol.total_samples if "total" in protocol.spreads else 0
     if kind == PER_K:

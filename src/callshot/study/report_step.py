@@ -107,10 +107,7 @@ def report_files(
 def read_corpus_results(
     study: Study, corpus: StudyCorpus, steps: Sequence[Step]
 ) -> CorpusResults:
-    """Read what the steps of a corpus wrote, and compare encoders and baselines.
-
-    `steps` are those of this corpus, the one that cut segments first.
-    """
+    """Read what the steps of a corpus wrote, the segments first; compare encoders."""
     folder = steps[0].folder  # of the segments
     embeds = [step for step in steps if step.kind == "embed"]
     evaluations = [step.folder for step in steps if step.kind == "evaluate"]
@@ -181,10 +178,7 @@ def read_corpus_results(
 
 
 def join_references(baselines: pl.DataFrame, references: pl.DataFrame) -> pl.DataFrame:
-    """Append reference scores to trained baselines, both of the BASELINES schema.
-
-    A reference with the name of a trained baseline is marked in its name.
-    """
+    """Append reference scores to baselines; equal names are marked as reference."""
     is_taken = pl.col("name").is_in(baselines["name"].to_list())
     name = pl.when(is_taken).then(pl.format("{} (reference)", "name")).otherwise("name")
     return pl.concat([baselines, references.with_columns(name.alias("name"))])

@@ -118,10 +118,7 @@ def run_study(
 def _run_steps(
     statuses: Sequence[StepStatus], progress: Progress, report_step: ReportStep
 ) -> list[Step]:
-    """Run the steps that are not done; return them.
-
-    The progress of a step becomes progress of the study, by the time that each step may take.
-    """
+    """Run steps that are not done; progress is by the time that each may take."""
     total_s = sum(status.seconds_left for status in statuses) or 1.0
     completed = []
     for status in statuses:
@@ -150,10 +147,7 @@ def _run_steps(
 
 
 def check_study(study: Study, steps: Sequence[Step], device: str | None = None) -> None:
-    """Check, before any audio is read, what would stop the study later.
-
-    `steps` begin with those that cut segments, in the order of the corpora.
-    """
+    """Check, before any audio is read, what would stop the study later."""
     device = device or study.device
     check_device(device)
     check_trainable(study.baselines, network_device(device))
@@ -180,10 +174,7 @@ def check_study(study: Study, steps: Sequence[Step], device: str | None = None) 
 
 
 def _check_corpus(study: Study, corpus: StudyCorpus) -> None:
-    """Check that a corpus has segments, recordings and exemplars enough, and rates that suit.
-
-    Only headers of recordings and annotations are read.
-    """
+    """Check segments, folds, rates and exemplars of a corpus, by headers and annotations alone."""
     inspection = inspect_corpus(corpus.audio, **corpus.reading, folds=corpus.folds)
     check_any_segments(inspection.segmentation)
     segments = inspection.segmentation.segments
@@ -222,10 +213,7 @@ def _check_corpus(study: Study, corpus: StudyCorpus) -> None:
 
 
 def estimate_s(study: Study, step: Step) -> float:
-    """Return the seconds that a step may take: a rough guess, from the size of the recordings.
-
-    The report is of all corpora, other steps are of one.
-    """
+    """Return the seconds that a step may take: a rough guess, from the size of the recordings."""
     size = 0
     for corpus in study.corpora:
         if step.corpus in ("", corpus.name):

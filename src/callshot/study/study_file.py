@@ -85,10 +85,7 @@ RESERVED_NAMES = ("tables", "report.html", "provenance.json")  # in a results fo
 
 @dataclass(frozen=True, kw_only=True)
 class StudyCorpus(FoldOptions):
-    """One corpus of a study: where it is, how it is split into folds, and how it is read.
-
-    `reading` is how it is read and segmented, as `segment_corpus` takes it.
-    """
+    """One corpus of a study; `reading` are arguments of `segment_corpus`."""
 
     name: str
     audio: Path
@@ -271,10 +268,7 @@ def _check_type(
     types: Sequence[type],
     item_kind: type | None = None,
 ) -> None:
-    """Raise OptionError if the value of the key `name` or an item of it has another type.
-
-    Items that are numbers are at least 1.
-    """
+    """Raise OptionError for a value or item of another type, or a number below 1 in a list."""
     is_valid = type(value) in types
     if is_valid and item_kind is not None:
         items = value.values() if isinstance(value, dict) else value
@@ -401,10 +395,7 @@ def _parse_encoders(
 
 
 def _parse_encoder(content: Any, where: str, base: Path) -> Iterator[StudyEncoder]:
-    """Yield the encoders of one table: one for each combination of the values of its options.
-
-    `where` is how errors name the table.
-    """
+    """Yield the encoders of one table, which errors call `where`: one for each combination."""
     if not isinstance(content, dict) or not isinstance(content.get("name"), str):
         raise OptionError(f'{where}: expected name = "…"; callshot encoders lists them')
     name = content["name"]
@@ -535,11 +526,7 @@ def write_study(
 def _list_values(
     table: str, active: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any, str]]:
-    """Yield the keys of a table of a new study file, each with a value and help.
-
-    The keys of `active` come first, with these values; then the others, with a default or an
-    example.
-    """
+    """Yield the keys of a new table with value and help, those of `active` first."""
     options = list_options(*STUDY_TABLES[table])
     for key in dict.fromkeys([*active, *options]):
         option = options[key].metadata["option"]

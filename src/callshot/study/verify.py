@@ -37,10 +37,7 @@ REASONS = {
 
 
 class Kind(NamedTuple):
-    """Something that can be verified: how it is recognised, and what is found in it.
-
-    `verify` is called with the path, and with `repair` where there is a store.
-    """
+    """Something that can be verified; `verify` gets the path, and `repair` where it has a store."""
 
     name: str
     recognise: Callable[[Path], bool]

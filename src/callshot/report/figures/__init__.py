@@ -26,11 +26,7 @@ def plan_figures(
     *,
     charts: bool = True,
 ) -> Pages:
-    """Yield a page for every figure that the results have data for.
-
-    Without `charts`, those that a chart of the page shows are left out. The example episode is
-    rerun with `protocol`, the protocol of the evaluation.
-    """
+    """Yield a page for every figure with data; without `charts`, those that no chart shows."""
     for figure in FIGURES.values():
         if charts or figure.section != ON_CHART:
             yield from figure.plan(results, confusion_shots, protocol or Protocol())

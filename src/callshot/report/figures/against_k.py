@@ -178,10 +178,7 @@ def curve_limits(curves: Iterable[Frame], baselines: Frame) -> Limits:
 
 
 def draw_boxes(ax: "Axes", curve: Frame, baselines: Frame, half_width: float) -> None:
-    """Draw a box with whiskers at every k of a curve, chance, and the baselines that fit it.
-
-    A box is twice `half_width` wide; neighbouring shots are 1 apart.
-    """
+    """Draw boxes with whiskers (of total width 2 · `half_width`), chance and baselines."""
     x = np.arange(len(curve))
     ax.axhline(curve["chance"][0], **CHANCE)
     draw_baselines(ax, drawable_baselines(baselines, curve))
@@ -213,10 +210,7 @@ INSET = PageLayout(columns=3, rows=4, row_in=1.9, left_in=0.6, above_in=0.75)
 
 
 def draw_sweep(evaluation: Evaluation, path_stem: Path) -> list[Path]:
-    """Draw mAP against k for every encoder, and write it as PDF and PNG at a path without suffix.
-
-    Equal evaluations give equal bytes.
-    """
+    """Draw mAP against k for every encoder, as PDF and PNG at a path without suffix."""
     return draw_page(sweep_page(evaluation, path_stem.name), path_stem.parent)
 
 
@@ -302,10 +296,7 @@ def _compose_sweep(
     baselines: Frame,
     complete_shots: int,
 ) -> None:
-    """Draw a panel for each encoder, in two columns from four on; below, the new exemplars.
-
-    `curves` and `bands` are as `select_curves` returns them.
-    """
+    """Draw a panel for each encoder, in two columns from four on, and new exemplars below."""
     columns = 2 if len(curves) > 3 else 1
     rows = ceil(len(curves) / columns)
     figure.set_size_inches(PAGE_WIDTH_IN, 1.2 + 1.65 * rows)
@@ -546,10 +537,7 @@ def draw_transfer(result: TransferEvaluation, path_stem: Path) -> list[Path]:
 
 
 def _draw_transfer(panel: Frame, ax: "Axes") -> None:
-    """Draw the transfer of one encoder, and the curves within both corpora.
-
-    Chance and the last complete k are those of the transfer, the first curve.
-    """
+    """Draw the transfer of one encoder, the first curve, and the curves within both corpora."""
     curves = panel.partition_by("curve", maintain_order=True)
     for number, curve in enumerate(curves):
         draw_series(ax, number, curve)
@@ -658,10 +646,7 @@ def plan_training(results: CorpusResults, *_: Any) -> Pages:
 def _draw_training(
     panel: Frame, upper: "Axes", lower: "Axes", baselines: Frame
 ) -> None:
-    """Draw the centroid and a trained classifier; below, their difference; mark crossovers.
-
-    A panel has the curves `centroid`, `trained` and `difference`, in this order.
-    """
+    """Draw the centroid and a trained classifier; below, their difference; mark crossovers."""
     draw_baselines(upper, drawable_baselines(baselines, panel))
     centroid, trained, difference = panel.partition_by("curve")
     draw_curve(upper, trained, "trained", ALPHA)
@@ -677,10 +662,7 @@ def _draw_training(
 
 
 def _training_title(panel: Frame) -> list[str]:
-    """Return the encoder of a panel, and from which k on training is ahead on average, and clearly.
-
-    `k_mean` and `k_clear` are those k, None if there is none.
-    """
+    """Return the encoder of a panel, and from which k on training is ahead, and clearly."""
     k_mean, k_clear = panel.select("k_mean", "k_clear").row(0)
     ahead = "is not ahead at the last k"
     if k_mean is not None:

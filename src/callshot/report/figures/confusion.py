@@ -112,11 +112,7 @@ def _compose(
     labels: Sequence[str],
     grid: MatrixGrid,
 ) -> None:
-    """Draw a page of confusion matrices, with names at the left and below, and a colour bar.
-
-    A matrix is a frame with the cells of one encoder and k. Cells that are large enough get
-    numbers.
-    """
+    """Draw a page of confusion matrices; cells that are large enough get numbers."""
     from matplotlib.colors import LinearSegmentedColormap
 
     columns, _, side_in = grid
@@ -183,10 +179,7 @@ def _compose(
 
 
 def fill_matrix(cells: Frame, column: str, labels: Sequence[str]) -> FloatArray:
-    """Return a column of confusion cells as a matrix, (true label, predicted label).
-
-    Pairs of labels without a cell, and NaN, are 0.
-    """
+    """Return a column of cells as a matrix, (true, predicted); missing cells and NaN are 0."""
     numbers = {label: number for number, label in enumerate(labels)}
     true = cells["true"].replace_strict(numbers)
     predicted = cells["predicted"].replace_strict(numbers)

@@ -74,11 +74,7 @@ class ExampleEpisode:
 
 
 def choose_episode(results: CorpusResults, protocol: Protocol) -> ExampleEpisode:
-    """Rerun a few episodes of the best encoder; return the first with a correct decision.
-
-    The queries are evenly spread over all queries, ordered by id. If no decision is correct, return
-    the last episode.
-    """
+    """Rerun a few episodes of the best encoder; return the first correct one, or the last."""
     # Imports numba, which is slow.
     from callshot.fewshot.evaluate import rerun_episode
 
@@ -101,10 +97,7 @@ def choose_episode(results: CorpusResults, protocol: Protocol) -> ExampleEpisode
 def _describe_episode(
     evaluation: Evaluation, table: Vectors, episode: Episode, folds: Mapping[str, int]
 ) -> ExampleEpisode:
-    """Return an episode with the classes that the diagram shows, and their counts in each fold.
-
-    `folds` is the fold of each segment, by name.
-    """
+    """Return an episode with the classes to show; `folds` is the fold of each segment."""
     scores = episode.scores
     query = table.segment.index(episode.segment)
     evaluated = [name for name in table.labels[query] if name in scores]
@@ -180,10 +173,7 @@ def plan_episode(results: CorpusResults, _: Any, protocol: Protocol) -> Pages:
 
 
 def _compose(figure: "Figure", example: ExampleEpisode, score: str) -> None:
-    """Draw the diagram of an episode: the query above, a row for each class, the decision below.
-
-    `score` says what the scores are, in the heading of their column.
-    """
+    """Draw the diagram of an episode; `score` says what the scores are."""
     foot_in = ROWS_IN + ROW_IN * len(example.segments)
     height_in = foot_in + FOOT_IN
     figure.set_layout_engine("none")
@@ -227,10 +217,7 @@ def _write(ax: "Axes", x: float, y: float, text: object, **style: object) -> Non
 
 
 def _draw_folds(ax: "Axes", example: ExampleEpisode) -> None:
-    """Draw a column for each fold, with a cell for each class: its segments, and the drawn ones.
-
-    The fold of the query is grey.
-    """
+    """Draw a column for each fold, with a cell for each class: its segments and the drawn ones."""
     folds = len(next(iter(example.segments.values()))) - 1
     width = min(MAX_FOLD_IN, ALL_FOLDS_IN / folds)
     _write(ax, FOLDS_IN, HEADINGS_IN, "segments of each class, by fold", ha="left")

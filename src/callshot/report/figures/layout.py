@@ -352,10 +352,7 @@ def set_titles(axes: AxesArray, names: Sequence[str], room_in: float) -> None:
 def set_scales(
     axes: Iterable["Axes"], shots: Shots, room_in: float, limits: Limits
 ) -> None:
-    """Set the limits of panels `room_in` wide, and label as many shots as there is room for.
-
-    `limits` are the vertical ones.
-    """
+    """Set the vertical limits of panels `room_in` wide, and label the shots that have room."""
     ticks = choose_ticks(shots, room_in * 72)
     labels = [str(shots[tick]) for tick in ticks]
     for ax in axes:

@@ -80,10 +80,7 @@ def _compose_maps(
 
 
 def draw_map(ax: "Axes", table: Vectors, labels: Sequence[str]) -> None:
-    """Draw the segments of an encoder, and the mean of the segments of each label.
-
-    Segments with another label are grey.
-    """
+    """Draw segments and the means of labels; segments with another label are grey."""
     points, (first, second) = principal_plane(table.matrix)
     label = np.array(table.label, object)
     dots: Style = {

@@ -73,10 +73,7 @@ def to_json(value: Any) -> str:
 
 
 def class_chances(evaluation: Evaluation) -> dict[str, float]:
-    """Return the expected AP of a random ranking for each eligible class, averaged over folds.
-
-    All labels of a query count, also those that only overlap it.
-    """
+    """Return the expected AP of a random ranking for each class, averaged over folds."""
     segments = evaluation.segments
     folds = evaluation.folds
     is_query = np.isin(segments["segment"], list_queries(evaluation))
@@ -355,10 +352,7 @@ def show_picture(caption: str, path: Path) -> Markup:
 
 
 def show_budget(budget: Frame) -> Markup:
-    """Return a list of classes for each encoder and metric, those that gain most first.
-
-    The best encoder, by its mean value, is first, and its list open.
-    """
+    """List the classes of each encoder by their gain; the best encoder is first and open."""
     value = pl.col("value").fill_nan(None)
     gain = pl.col("next_gain").fill_nan(None)
     ordered = budget.sort(
@@ -378,10 +372,7 @@ def show_budget(budget: Frame) -> Markup:
 
 
 def show_left_out(results: CorpusResults, name: str) -> Markup:
-    """Return the notes on a corpus, and the classes, rows and files left out, with reasons.
-
-    The ids of both tables begin with `name`.
-    """
+    """Return notes, and what was left out, with reasons; ids of tables begin with `name`."""
     evaluation = results.evaluation
     title = "Rows and files that were left out"
     if len(results.rejects) > MAX_REJECTS:
@@ -414,10 +405,7 @@ def show_left_out(results: CorpusResults, name: str) -> Markup:
 
 
 def show_matrix(results: CorpusResults, k: int) -> Markup:
-    """Return the AP of every encoder for every call type at k, as a table with shaded cells.
-
-    Return nothing if classes were not evaluated at this k.
-    """
+    """Return the AP of every encoder and call type at k as shaded cells; nothing if unknown."""
     evaluation = results.evaluation
     points = evaluation.per_class.filter(
         scoring="all", metric="map", spread=main_spread(evaluation), k=k
@@ -469,10 +457,7 @@ def write_page(
     summaries: Mapping[str, Summary],
     **more: Any,
 ) -> None:
-    """Write the page of a study; equal inputs give equal bytes.
-
-    Summaries are by corpus. `more` has any of the keys of NO_CONTENT.
-    """
+    """Write the page of a study; `more` has any of the keys of NO_CONTENT."""
     content = {**NO_CONTENT, **more}
     explained = {
         results.corpus: explain_encoders(results.evaluation.encoders)

@@ -29,10 +29,7 @@ __all__ = ["Card", "Headline", "Summary", "write_summary"]
 
 @dataclass(frozen=True)
 class Summary:
-    """What a report says on a corpus.
-
-    `answers` has paragraphs of a few sentences, by section.
-    """
+    """What a report says on a corpus; `answers` are paragraphs by section."""
 
     headline: Headline
     cards: Sequence[Card]
@@ -45,11 +42,7 @@ def write_summary(
     target: float | None = None,
     licences: Mapping[str, str] = {},
 ) -> Summary:
-    """Return what a report says on a corpus, most important first.
-
-    With a target for mAP, the headline and a sentence say how many examples it needs. The last
-    section gives the licences of the encoders' weights.
-    """
+    """Return what a report says on a corpus; `licences` are those of the encoders' weights."""
     names = name_encoders(results.evaluation.encoders)
     typed_names = {name: encoder for encoder, name in names.items()}
     context = Context(with_names(results), target, typed_names)

@@ -51,10 +51,7 @@ SAMPLES = {
 
 @dataclass(frozen=True)
 class Context:
-    """The results of a corpus as its summary reads them: mAP, on one spread.
-
-    Encoders have names for people; `typed_names` are those of the study.
-    """
+    """The results of a corpus as its summary reads them; `typed_names` are those of the study."""
 
     results: CorpusResults
     target: float | None = None  # a mAP that the reader wants to reach
@@ -83,10 +80,7 @@ class Context:
 
     @cached_property
     def k(self) -> int:
-        """The k of the first screen: the largest evaluated one up to FEW_SHOTS and k*.
-
-        The smallest evaluated one, if all are larger.
-        """
+        """The k of the first screen: the largest up to FEW_SHOTS and k*, or else the smallest."""
         most = min(FEW_SHOTS, self.evaluation.complete_shots)
         return largest_shot(self.evaluation.curve["k"], most)
 

@@ -44,10 +44,7 @@ from callshot.report.summary.context import (
 
 
 def describe_encoders(context: Context) -> Sentences:
-    """Yield how good the best encoder is, and how far ahead of others, chance and random vectors.
-
-    Another sentence names an encoder that is clearly better with more examples, if there is one.
-    """
+    """Yield how good the best encoder is, and how far ahead of others and of chance."""
     k, best = context.k, context.best
     ranking = context.ranking(k)
     yield from describe_no_success(context)
@@ -71,10 +68,7 @@ def describe_encoders(context: Context) -> Sentences:
 
 
 def describe_accuracy(context: Context) -> Sentences:
-    """Yield how often the best encoder names the right type, and who does so more often.
-
-    The best encoder is chosen by mAP, so another one may name more calls right.
-    """
+    """Yield how often the best encoder names the right type, and who does so more often."""
     curve = context.evaluation.curve.filter(
         pl.col("encoder").is_in(context.ranking(context.k)),
         scoring="all",
@@ -391,10 +385,7 @@ MIN_RISE = 0.02  # from the mean to a level that is worth naming
 
 @dataclass(frozen=True)
 class Headline:
-    """The first sentence, the sentences below it, and the k that they are about.
-
-    `next_k` are the examples that reach a higher level, None where none is promised.
-    """
+    """The first sentence and those below it, about k; `next_k` reaches a higher level."""
 
     sentence: str
     details: list[str]
@@ -465,10 +456,7 @@ def _next_levels(mean: float, target: float | None) -> list[float]:
 
 
 def share_rising(context: Context, k: int) -> float:
-    """Return the share of samples in which k examples score higher than the headline's k.
-
-    NaN if there are too few samples.
-    """
+    """Return the share of samples in which k beats the headline's k; NaN for few samples."""
     values = context.evaluation.values.filter(
         encoder=context.best, scoring="all", metric="map", spread=context.spread
     )

@@ -41,10 +41,7 @@ SEGMENT_NOTE = (
 
 @table_of_study
 def corpus_table(all_results: AllResults) -> Table:
-    """Return the audio files of each corpus, before segmentation: the paper's table 1.
-
-    A recording may be in several files.
-    """
+    """Return the audio files of each corpus, before segmentation: the paper's table 1."""
     unit, unit_s = _choose_unit([results.stats.recordings for results in all_results])
     columns = []
     for results in all_results:
@@ -150,10 +147,7 @@ def _make_table(
     head: int,
     notes: Sequence[Note] = (),
 ) -> Table:
-    """Return a table with a column for each corpus, and a row for each of their facts.
-
-    `columns` are the facts of each corpus. The rows below the first `head` are the foot.
-    """
+    """Return a table of the facts of each corpus; rows below the first `head` are the foot."""
     names = columns[0]
     rows = make_rows([label, *(facts[label] for facts in columns)] for label in names)
     corpora = [Column(""), *(Column(results.corpus) for results in all_results)]
@@ -182,10 +176,7 @@ def _choose_unit(durations: Sequence[DurationStats]) -> tuple[str, float]:
 
 
 def _describe_lengths(stats: DurationStats, subset: str = "") -> Facts:
-    """Return the rows of a table on lengths; all are None if nothing was measured.
-
-    The names of the rows contain `subset`, such as ", evaluated".
-    """
+    """Return rows on lengths, None if nothing was measured; names contain `subset`."""
     facts: Facts = {
         f"Average length{subset} (s)": stats.mean_s,
         f"Shortest{subset} (s)": stats.shortest_s,
@@ -203,10 +194,7 @@ NEEDS_NOTE = (
 
 
 def examples_needed_table(results: CorpusResults, encoder: str, k: int) -> Table | None:
-    """Return how many examples each call type needs for some levels of AP, with one encoder.
-
-    A row also has the AP at k. None if classes have no curves.
-    """
+    """Return how many examples each call type needs for some levels of AP."""
     evaluation = results.evaluation
     points = evaluation.per_class.filter(
         encoder=encoder, scoring="all", metric="map", spread=main_spread(evaluation)

@@ -181,19 +181,13 @@ reduced_table = table_of_corpus(partial(score_table, scoring="reduced"))
 
 
 def _column_values(baselines: Frame, column: tuple[str, str]) -> list[float]:
-    """Return the metric of a column for all baselines that read its encoder, or audio.
-
-    `column` is (encoder, metric).
-    """
+    """Return the values of a column (encoder, metric), of baselines on it or on audio."""
     encoder, metric = column
     return baselines.filter(reads_encoder(encoder), metric=metric)["value"].to_list()
 
 
 def _describe_kind(baselines: Frame, row_name: str, has_several: bool) -> Iterator[str]:
-    """Yield notes on the baselines of one kind: what the name of their row leaves open.
-
-    With `has_several`, these are their names; and whether they read audio, and score categories.
-    """
+    """Yield notes on baselines of one kind: their names, whether they read audio."""
     if has_several:
         pairs = baselines.select("name", "encoder").unique(maintain_order=True)
         yield say("several", row_name, list(map(baseline_name, pairs.to_dicts())))
@@ -216,10 +210,7 @@ K_NOTE = (
 
 @table_of_corpus
 def baseline_table(results: CorpusResults, *_: Any) -> Table | None:
-    """Return a block for each baseline and scoring, with a row for each encoder.
-
-    A row has the scores, what was chosen in training, and where the centroid passes the baseline.
-    """
+    """Return a row for each baseline, scoring and encoder: scores, choices, crossovers."""
     if results.baselines.is_empty():
         return None
     evaluation = results.evaluation

@@ -361,10 +361,7 @@ def drop_missing(table: Table) -> Table:
 
 
 def to_html(table: Table, name: str) -> Markup:
-    """Return a table in a box that scrolls, with its caption and notes; `name` is its id.
-
-    Columns without a value are not shown.
-    """
+    """Return a table in a box that scrolls; `name` is its id. Missing columns are not shown."""
     table = drop_missing(table)
     # A column with any number in it is aligned and sorted as numbers.
     classes = ["n" if is_number else "" for is_number in table.is_number]
