@@ -11,7 +11,6 @@ from callshot.report.encoder_names import (
     name_encoders,
     with_names,
 )
-from corpus_results import make_baselines, make_corpus_results, make_tables
 from summaries import RISING, baseline, make
 
 NAMES = {
@@ -82,11 +81,3 @@ def test_no_frame_and_no_table_keeps_an_old_name_and_numbers_stay():
             others = ["encoder", "one", "other"]
             kept = [column for column in frame.columns if column not in others]
             assert vars(evaluation)[name].select(kept).equals(frame.select(kept))
-
-
-def test_tables_of_vectors_are_named_as_their_curves():
-    results = make_corpus_results(make_tables(encoders=("mfcc", "yamnet")))
-    named = with_names(results)
-    assert [table.encoder for table in named.tables] == ["MFCC", "YAMNet"]
-    assert named.evaluation.encoders == ["MFCC", "YAMNet"]
-    assert make_baselines().columns == named.baselines.columns

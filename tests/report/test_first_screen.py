@@ -88,13 +88,10 @@ CORPORA = {
         make({"mfcc": RISING[-2:]}, shots=(8, 10), classes=with_rare(4))
     ),
     "training is behind": lambda: with_training((-0.05,) * 6),
-    "training is ahead with few alone": lambda: with_training((0.05,) * 5 + (-0.1,)),
     "training leads later": lambda: with_training((-0.2, -0.1, 0.05, 0.05, 0.15, 0.2)),
-    "training leads": lambda: with_training((0.3,) * 6),
     "training is clear with few alone": lambda: with_decisions(
         make_trained((0.3,) * 5 + (0.05,))
     ),
-    "one encoder": lambda: with_decisions(make({"mfcc": RISING})),
     "an encoder at several speeds": lambda: with_decisions(
         make({"birdnet-v2.4": WORSE, JOINED: RISING, f"{JOINED}+mfcc": WORSE})
     ),

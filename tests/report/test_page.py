@@ -385,11 +385,3 @@ def test_third_party_files_have_their_listed_checksums(text):
     for name, texts in noted:
         assert hashlib.sha256((ASSETS / name).read_bytes()).hexdigest() == texts
     assert "Permission is hereby granted" in text
-
-
-def test_a_column_without_a_value_is_not_shown():
-    rows = [[Cell("1", 1), Cell("–"), Cell("0.7", 0.7)]]
-    columns = [Column("k"), Column("mAP", "one"), Column("mAP", "two")]
-    shown = Reader(to_html(Table("results", "Results", columns, rows), "t"))
-    assert [text for _, text in shown.kinds("th")] == ["k", "two", "mAP", "1"]
-    assert [text for _, text in shown.kinds("td")] == ["0.7"]

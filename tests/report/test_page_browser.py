@@ -347,7 +347,7 @@ def test_a_table_sorts_up_down_and_back_and_its_foot_stays(visit):
 
 def test_a_phone_shows_everything_whole_and_no_control_covers_another(visit):
     width = PHONE["width"]
-    with visit(viewport=PHONE, has_touch=True) as page:
+    with visit(viewport=PHONE, has_touch=True, is_mobile=True) as page:
         page.get_by_test_id("curves-label").select_option(label=LONG)
         page.locator("details").evaluate_all(
             "all => all.forEach((node) => (node.open = true))"
@@ -370,30 +370,25 @@ def test_a_phone_shows_everything_whole_and_no_control_covers_another(visit):
             name,
         )
         assert min(lists.evaluate_all(NAME_WIDTHS)) > 0
-
-
-def are_apart(a, b, start, size):
-    """Return whether two boxes do not overlap in one direction, by more than half a pixel."""
-    return a[start] + a[size] <= b[start] + 0.5 or b[start] + b[size] <= a[start] + 0.5
-
-
-def test_a_tap_shows_values_a_swipe_zooms_and_a_double_tap_shows_all(visit):
-    with visit(viewport=PHONE, has_touch=True, is_mobile=True) as page:
+        # A tap shows values, a swipe zooms, a double tap shows all.
         over = page.locator("#curves-panel .u-over")
         over.scroll_into_view_if_needed()
         box = over.bounding_box()
         page.touchscreen.tap(box["x"] + 0.97 * box["width"], box["y"] + 50)
         assert read_rows(page)[0] == 20
         swipe(page, box, 0.05, 0.5)
-        assert (
-            page.get_by_test_id("curves-reset").inner_text() == "k = 1 to 10: show all"
-        )
         reset = page.get_by_test_id("curves-reset")
+        assert reset.inner_text() == "k = 1 to 10: show all"
         for _ in range(20):  # on a busy machine two taps may be too far apart in time
             page.touchscreen.tap(box["x"] + 0.5 * box["width"], box["y"] + 50)
             if reset.is_hidden():
                 break
         assert reset.is_hidden()
+
+
+def are_apart(a, b, start, size):
+    """Return whether two boxes do not overlap in one direction, by more than half a pixel."""
+    return a[start] + a[size] <= b[start] + 0.5 or b[start] + b[size] <= a[start] + 0.5
 
 
 def swipe(page, box, start, end, steps=8):

@@ -523,19 +523,6 @@ def test_any_evaluation_gives_whole_sentences_with_its_own_numbers(
     assert found <= {f"{mean:.2f}" for mean in means}
 
 
-def test_an_undefined_auroc_does_not_prevent_a_summary():
-    tables = make_tables(["roar", "rumble"], encoders=("a", "b"), recordings=6, each=1)
-    tables = [
-        table.with_columns(labels=[("roar", "rumble")] * len(table)) for table in tables
-    ]
-    for permutations in (19, 49):
-        protocol = replace(SMALL, permutations=permutations)
-        results = make_corpus_results(tables, protocol=protocol)
-        assert results.evaluation.curve["mean"].is_nan().any()
-        first = lines_of(results)[0]
-        assert first.startswith("Nothing here is better than chance on average")
-
-
 # The first screen: headline, cards and methods
 
 

@@ -8,8 +8,6 @@ import pytest
 
 from callshot import Protocol, Vectors, write_table
 from callshot.errors import InputError
-from callshot.fewshot.evaluate import evaluate_tables
-from callshot.fewshot.folds import make_folds
 from callshot.records.table_files import write_parquet
 from callshot.study.file_steps import evaluate_files, fold_files
 from rows_of_spans import make_row, make_spans
@@ -102,24 +100,3 @@ def test_segments_without_an_eligible_class_are_an_error_and_nothing_is_written(
     with pytest.raises(InputError, match="no eligible class: at least two"):
         fold_files(source, tmp_path / "folds", [], count=3)
     assert not (tmp_path / "folds").exists()
-
-
-def test_a_selection_of_segments_keeps_their_order_vectors_and_folds(segments):
-    plain = make_table(segments, "e", np.arange(36.0).reshape(18, 2))
-    table = Vectors.from_columns(
-        plain.encoder,
-        plain.matrix,
-        plain.segment,
-        plain.recording,
-        plain.label,
-        plain.labels,
-        np.arange(18) % 3,
-    )
-    names = table.segment
-    selection = table.only({names[5], names[2], "unknown"})
-    assert selection.segment == (names[2], names[5])
-    assert selection.matrix.tolist() == [[4.0, 5.0], [10.0, 11.0]]
-    assert selection.fold is not None
-    assert selection.fold.tolist() == [2, 2]
-    folds = make_folds(table.label, table.recording, 3)
-    assert evaluate_tables([table], SMALL, folds=folds).queries == 18

@@ -131,13 +131,3 @@ def test_every_commented_key_is_valid_when_uncommented(tmp_path):
     assert study.corpora[0].reading["options"].collar_s == 0.25
     assert study.references == tmp_path / "baselines.csv"
     assert study.report.target == 0.8
-
-
-@pytest.mark.parametrize("name", ["elephants", "finch"])
-def test_real_recordings_give_a_study_that_can_be_read(tmp_path, name):
-    if not (SHARED / name).exists():
-        pytest.skip(
-            f"needs the recordings in ../shared/data/{name}, which are not part of callshot"
-        )
-    path = init_study(tmp_path, SHARED / name)
-    assert read_study(path).corpora[0].reading["options"].min_length_s == 0.0

@@ -174,23 +174,6 @@ def test_in_reduced_scoring_only_the_end_to_end_baseline_counts_if_there_is_one(
     assert reduced_table(make_results([0.5], {})) is None  # without categories
 
 
-def test_means_and_chance_are_those_of_the_evaluation():
-    results = small_results()
-    for table, scoring in (
-        (score_table(results), "all"),
-        (reduced_table(results), "reduced"),
-    ):
-        headings = [column.whole for column in table.columns]
-        curve = results.evaluation.curve.filter(
-            scoring=scoring, spread="per-query", metric="map"
-        )
-        for point in curve.iter_rows(named=True):
-            index = headings.index(f"{point['encoder']} mAP")
-            cells = {row[0].text: row[index].value for row in table.rows}
-            assert cells[str(point["k"])] == point["mean"]
-            assert cells["Chance"] == point["chance"]
-
-
 # Baselines
 
 

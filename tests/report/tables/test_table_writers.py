@@ -10,7 +10,6 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-import polars as pl
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -100,13 +99,6 @@ def test_csv_and_markdown_have_the_same_cells_and_csv_the_whole_numbers(table):
     cells = [cell for row in table.rows for cell in row]
     expected = [printable(cell.text + cell.mark).strip() for cell in cells]
     assert cell_texts(page, "td") == expected
-
-
-def test_other_programs_read_columns_of_numbers_as_numbers():
-    table = next(table for table in TABLES if table.name == "intervals-elev")
-    frame = pl.read_csv(io.StringIO(to_csv(table)))
-    assert set(frame.dtypes[2:]) == {pl.Float64}
-    assert frame.dtypes[1] == pl.Int64
 
 
 @given(ANY)
