@@ -47,7 +47,6 @@ from callshot.tables.evaluation_files import (
 from callshot.version import __version__
 
 PAGE = "report.html"
-ALWAYS_WRITTEN = (DIFFERENCES_FILE,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +180,7 @@ def write_numbers(
     }
     names = list(RESULT_FILES)
     for name, frame in frames.items():
-        if name in ALWAYS_WRITTEN or not frame.is_empty():
+        if name == DIFFERENCES_FILE or not frame.is_empty():
             write_csv_frame(frame, folder / name)
             names.append(name)
     return [f"{results.corpus}/{name}" for name in (*names, "rejects.csv")]

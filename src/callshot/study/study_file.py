@@ -572,10 +572,13 @@ def _choose_folds(inspection: Inspection) -> tuple[int, str]:
     That is the usual number, or the largest that evaluates most call types if the usual one
     evaluates fewer than two.
     """
-    # How many labels n folds evaluate, by n
-    labels_by_folds = inspection.labels_by_folds
-    most = max(labels_by_folds.values(), default=0)
+    labels_by_folds = (
+        inspection.labels_by_folds
+    )  # how many labels n folds evaluate, by n
     usual = labels_by_folds.get(DEFAULT_FOLDS, 0)
+    if usual >= 2:
+        return DEFAULT_FOLDS, "no recording is on both sides of a fold"
+    most = max(labels_by_folds.values(), default=0)
     if most < 2:
         labels = set(inspection.segmentation.segments["label"])
         verb = "is" if most == 1 else "are"
@@ -583,11 +586,8 @@ def _choose_folds(inspection: Inspection) -> tuple[int, str]:
             f"only {most} of {count_text(len(labels), 'call type')} {verb} in two recordings or "
             "more, and an evaluation needs two such call types: label more recordings"
         )
-    best = DEFAULT_FOLDS
-    reason = "no recording is on both sides of a fold"
-    if usual < 2:
-        # No number of folds evaluates more labels than two do, so there is at least one.
-        numbers = [n for n, labels in labels_by_folds.items() if labels == most]
-        best = max(n for n in numbers if n <= DEFAULT_FOLDS)
-        reason = f"{DEFAULT_FOLDS} would leave {usual} call types to evaluate, {best} leave {most}"
+    # No number of folds evaluates more labels than two do, so there is at least one.
+    numbers = [n for n, labels in labels_by_folds.items() if labels == most]
+    best = max(n for n in numbers if n <= DEFAULT_FOLDS)
+    reason = f"{DEFAULT_FOLDS} would leave {usual} call types to evaluate, {best} leave {most}"
     return best, reason

@@ -47,58 +47,32 @@ CELL_WITH_COUNT_PT = 21.0
 MAX_NAMES = 54  # more would touch
 
 
-# Columns and rows of a page, and the side of a matrix in inches.
-MatrixGrid = tuple[int, int, float]
-
-
-@figure_of_report(
-    "confusion",
-    ON_CHART,
-    "Labels against decisions",
-)
+@figure_of_report("confusion", ON_CHART, "Labels against decisions")
 def plan_confusion(results: CorpusResults, shots: Sequence[int], *_: Any) -> Pages:
     """Yield the confusion at each of the shots that was evaluated, or else at the last one."""
     cells = results.evaluation.confusion
     if cells.is_empty():
         return
     evaluated = set(cells["k"])
-    shots = [k for k in dict.fromkeys(shots) if k in evaluated]
-    if not shots:
-        shots = [max(evaluated)]
+    shots = [k for k in dict.fromkeys(shots) if k in evaluated] or [max(evaluated)]
     encoders = unique_values(cells, "encoder")
     labels = [count.label for count in results.evaluation.eligible_classes]
-    grid = _make_grid(len(shots), len(encoders), len(labels))
-    if grid[0] == len(shots):
-        pairs = [(k, encoder) for encoder in encoders for k in shots]
-    else:  # each k has rows or pages of its own
-        pairs = list(product(shots, encoders))
-    matrices = [cells.filter(k=k, encoder=encoder) for k, encoder in pairs]
-    per_page = grid[0] * grid[1]
-    yield from make_pages("confusion", matrices, per_page, _compose, labels, grid)
-
-
-def _make_grid(shots: int, encoders: int, classes: int) -> MatrixGrid:
-    """Choose how many matrices stand on a page, and how large they are.
-
-    `shots`, `encoders` and `classes` are numbers of them. Each k gets a column. If the names of
-    classes would touch, two encoders stand side by side, or one alone. Matrices are smaller than
-    they could be if all then fit one page.
-    """
-    smallest_in = classes * MIN_CELL_PT / 72
-    columns = shots if shots > 1 else min(4, encoders)
-    if _largest_side_in(columns) < smallest_in:
-        columns = min(2, encoders)
-    if _largest_side_in(columns) < smallest_in:
-        columns = 1
-    wanted_in = max(MIN_SIDE_IN, 0.3 * classes)
+    # Each k gets a column, unless the names of classes would touch.
+    columns = len(shots) if len(shots) > 1 else min(4, len(encoders))
+    smallest_in = len(labels) * MIN_CELL_PT / 72
+    while columns > 1 and _largest_side_in(columns) < smallest_in:
+        columns -= 1
+    wanted_in = max(MIN_SIDE_IN, 0.3 * len(labels))
     side_in = min(wanted_in, _largest_side_in(columns))
     height_in = PAGE_HEIGHT_IN - BELOW_IN - BAR_IN
-    all_rows = ceil(shots * encoders / columns)
-    one_page_in = height_in / all_rows - TITLE_IN
-    if one_page_in >= max(MIN_SIDE_IN, smallest_in):
-        side_in = min(side_in, one_page_in)
-    rows = floor(height_in / (side_in + TITLE_IN) + 1e-9)
-    return columns, max(1, rows), side_in
+    rows = max(1, floor(height_in / (side_in + TITLE_IN) + 1e-9))
+    pairs = [(k, encoder) for encoder in encoders for k in shots]
+    if columns != len(shots):  # each k has rows or pages of its own
+        pairs = list(product(shots, encoders))
+    matrices = [cells.filter(k=k, encoder=encoder) for k, encoder in pairs]
+    per_page = columns * rows
+    options = (labels, columns, side_in)
+    yield from make_pages("confusion", matrices, per_page, _compose, *options)
 
 
 def _largest_side_in(columns: int) -> float:
@@ -110,12 +84,12 @@ def _compose(
     figure: "Figure",
     matrices: Frames,
     labels: Sequence[str],
-    grid: MatrixGrid,
+    columns: int,
+    side_in: float,
 ) -> None:
     """Draw a page of confusion matrices; cells that are large enough get numbers."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    columns, _, side_in = grid
     columns = min(columns, len(matrices))
     rows = ceil(len(matrices) / columns)
     width_in = LEFT_IN - GAP_IN + columns * (side_in + GAP_IN)
