@@ -107,7 +107,7 @@ def write_report(
         names = []
         for results in every:
             names += write_numbers(results, folder, earlier)
-        of_tables = {"shots": options.shots, "spread": options.spread}
+        of_tables: dict[str, Any] = {"shots": options.shots, "spread": options.spread}
         tables = build_tables(every, **of_tables)
         names += [f"tables/{name}" for name in write_tables(tables, folder / "tables")]
         progress(0.2, "numbers")

@@ -457,7 +457,7 @@ def protocol_of_results(against: Path | None, changes: Mapping[str, Any]) -> Pro
     if against is None:
         return Protocol(**changes)
     with open_provenance(against) as provenance:
-        return Protocol(**protocol_settings(provenance) | changes)
+        return Protocol(**{**protocol_settings(provenance), **changes})
 
 
 def read_centroid_results(

@@ -252,7 +252,9 @@ class CorpusPlan:
             "threads": self.threads,
         }
         if kind == "evaluate":
-            make = partial(evaluate_files, cluster=self.cluster, figure=False)
+            make: Callable[..., Any] = partial(
+                evaluate_files, cluster=self.cluster, figure=False
+            )
             deciding = asdict(protocol)
         else:
             options = replace(

@@ -91,13 +91,14 @@ def draw_map(ax: "Axes", table: Vectors, labels: Sequence[str]) -> None:
         "zorder": 3,
     }
     others = points[~np.isin(label, np.array(labels, object))]
-    ax.scatter(*others.T, color=SILVER, marker=".", **dots)
+    ax.scatter(others[:, 0], others[:, 1], color=SILVER, marker=".", **dots)
     for number, name in enumerate(labels):
         style = series_style(number)
         look = {"color": style["color"], "marker": style["marker"]}
         members = points[label == name]
-        ax.scatter(*members.T, **dots, **look)
-        ax.scatter(*members.mean(axis=0), **CENTROID, **look)
+        centroid = members.mean(axis=0)
+        ax.scatter(members[:, 0], members[:, 1], **dots, **look)
+        ax.scatter(centroid[0], centroid[1], **CENTROID, **look)
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.08)
     ax.set_xlabel(f"first axis, {first:.0%} of variance")

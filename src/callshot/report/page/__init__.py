@@ -228,7 +228,7 @@ def _describe_metrics(
         description = {
             "name": name,
             "of_class": METRICS[metric].of_class if has_classes else None,
-            "chance": _round(points["chance"].mean()),
+            "chance": _round(points["chance"].to_numpy().mean()),
             "chance_name": MEAN_CHANCE if is_decision else "chance",
             "chances": [_round(chances.get(label)) for label in classes],
         }
@@ -236,7 +236,7 @@ def _describe_metrics(
     return descriptions
 
 
-def _round(value: Any) -> float | None:
+def _round(value: float | None) -> float | None:
     """Round a number to the digits of the page; None, which JSON can hold, if it is not finite."""
     if value is None or not isfinite(value):
         return None

@@ -210,8 +210,10 @@ def examples_needed_table(results: CorpusResults, encoder: str, k: int) -> Table
         row = [eligible.label, eligible.exemplars, mean]
         for level in LEVELS:
             # The first k at which the mean, or the 1st percentile, reaches the level
-            on_average = complete.filter(pl.col("mean") >= level)["k"].first()
-            nearly_always = complete.filter(pl.col("p01") >= level)["k"].first()
+            on_average = next(iter(complete.filter(pl.col("mean") >= level)["k"]), None)
+            nearly_always = next(
+                iter(complete.filter(pl.col("p01") >= level)["k"]), None
+            )
             text = MISSING if on_average is None else str(on_average)
             if nearly_always is not None:
                 text += f" ({nearly_always})"
