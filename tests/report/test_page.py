@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from callshot.errors import InputError
 from callshot.records import ClassCount, Evaluation, Folds, Reject
 from callshot.records.frames import BUDGET
+from callshot.report.encoder_names import with_names
 from callshot.report.page import (
     DIGITS,
     SCRIPTS,
@@ -100,11 +101,12 @@ def test_a_file_name_that_is_not_utf_8_does_not_prevent_the_page(tmp_path, study
 
 def data_of(results, **frames):
     """Return what the charts show of results with other frames."""
-    return corpus_data(replace_frames(results, **frames), write_summary(results), ())
+    named = with_names(replace_frames(results, **frames))
+    return corpus_data(named, write_summary(named), ())
 
 
 def test_points_are_those_of_the_curves_rounded_once(study):
-    for results in study["all_results"]:
+    for results in map(with_names, study["all_results"]):
         corpus = data_of(results)
         curve = results.evaluation.curve
         metrics = curve.select("scoring", "metric").unique(maintain_order=True).rows()
@@ -136,7 +138,7 @@ def test_a_line_without_a_point_at_some_k_is_null_there(study):
     for encoder, name in enumerate(corpus["encoders"]):
         mean = corpus["lines"][f"0.0.{encoder}"][0]
         assert [value is None for value in mean] == [
-            name == "mfcc" and k == index for k in range(len(mean))
+            name == "MFCC" and k == index for k in range(len(mean))
         ]
 
 

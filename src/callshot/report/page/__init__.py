@@ -110,9 +110,11 @@ def corpus_data(results: CorpusResults, summary: Summary, shots: Shots) -> Data:
     others = []
     if results.other_classifiers is not None:
         others = [n for n in list_classifiers(results) if n not in curve["classifier"]]
-        classifiers = pl.DataFrame({"classifier": others}).with_row_index()
+        classifiers = pl.Series("classifier", others, pl.String).to_frame()
         points = results.other_classifiers.curve
-        lines |= _make_lines(points, [*axes, classifiers], all_shots, prefix="c")
+        lines |= _make_lines(
+            points, [*axes, classifiers.with_row_index()], all_shots, "c"
+        )
     # Differences of means over labelled sets, where they are known, instead of the main spread.
     differences = evaluation.differences
     spread = main_spread(evaluation)
