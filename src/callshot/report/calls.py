@@ -17,7 +17,7 @@ from callshot.corpus.spectrogram import measure_spectrogram
 from callshot.errors import CallshotError
 from callshot.jobs import Pool
 from callshot.records import CorpusResults, FloatArray, Folds
-from callshot.report.plane import principal_plane, scale_points
+from callshot.report.figures.projection import principal_plane, scale_points
 from callshot.report.summary.context import is_random
 from callshot.report.templates import clean
 from callshot.spans import Row, Spans

@@ -6,8 +6,7 @@ from hypothesis.extra.numpy import arrays
 
 from callshot import Vectors
 from callshot.report.figures.figure_io import open_figure
-from callshot.report.figures.projection import draw_map
-from callshot.report.plane import principal_plane
+from callshot.report.figures.projection import draw_map, principal_plane
 
 
 @pytest.mark.parametrize("shape", [(40, 5), (7, 30), (3, 3), (12, 90), (2, 5)])
