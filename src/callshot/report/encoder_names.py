@@ -1,7 +1,7 @@
 """Encoders as a study calls them → names for people, and what each encoder is.
 
-Files of numbers and commands have the name that is typed, birdnet-v2.4[speed=2]; sentences, charts
-and tables of the page have "BirdNET 2.4 (played 2 times as fast)". A title of study.toml stays.
+Files of numbers have the name that is typed, birdnet-v2.4[speed=2]; the page has "BirdNET 2.4
+(played 2 times as fast)". A title of study.toml stays.
 """
 
 from collections import Counter

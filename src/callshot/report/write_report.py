@@ -1,10 +1,9 @@
 """Results of the corpora of a study → everything that people read, in one folder.
 
-report.html                      the page
-tables/                          LaTeX, Markdown and CSV
-CORPUS/curve.csv …               all numbers, with differences.csv and rejects.csv; with baselines,
-                                 also baselines.csv, crossovers.csv and refinement.csv
-CORPUS/figures/                  PNG, and PDF if that is asked for
+report.html             the page
+tables/                 LaTeX, Markdown and CSV
+CORPUS/curve.csv …      all numbers
+CORPUS/figures/         PNG, and PDF if that is asked for
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -157,18 +156,16 @@ def list_pictures(paths: Iterable[Path]) -> list[tuple[str, str, Path]]:
 def write_numbers(
     results: CorpusResults, root: Path, earlier: EarlierFiles
 ) -> list[str]:
-    """Write what was measured on a corpus to the folder `root`/CORPUS; return the file names.
+    """Write what was measured on a corpus, all classifiers, to `root`/CORPUS; return the names.
 
-    Names are relative to `root`. Curves, values and classes include every classifier, the reference
-    first. Values, the largest file, are copied if they are as in the `earlier` report.
+    Values, the largest file, are copied if they are as in the `earlier` report.
     """
     folder = root / results.corpus
     folder.mkdir(parents=True, exist_ok=True)
     whole = join_classifiers(results)
     write_evaluation(whole, folder, values=False)
     values = f"{results.corpus}/{VALUES_FILE}"
-    key = content_key(whole.values)
-    if not earlier.copy(values, key, root):
+    if not earlier.copy(values, content_key(whole.values), root):
         write_values(whole.values, list(CURVE_KEY), root / values)
     write_rejects(results.rejects, folder / "rejects.csv")
     evaluation = results.evaluation
@@ -178,12 +175,12 @@ def write_numbers(
         "crossovers.csv": evaluation.crossovers,
         "refinement.csv": results.refinement,
     }
-    names = list(RESULT_FILES)
+    names = [*RESULT_FILES, "rejects.csv"]
     for name, frame in frames.items():
         if name == DIFFERENCES_FILE or not frame.is_empty():
             write_csv_frame(frame, folder / name)
             names.append(name)
-    return [f"{results.corpus}/{name}" for name in (*names, "rejects.csv")]
+    return [f"{results.corpus}/{name}" for name in names]
 
 
 PROTOCOL = (

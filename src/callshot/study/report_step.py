@@ -52,10 +52,9 @@ def report_files(
     """
     is_first = not keys.exists()  # later, few figures change
     earlier = EarlierFiles(study.out, keys)
+    drawing = processes if study.report.figures else 1
     with (
-        open_drawing_workers(
-            processes if study.report.figures else 1, start_now=is_first
-        ) as workers,
+        open_drawing_workers(drawing, start_now=is_first) as workers,
         open_output_folder(study.out, (), PROVENANCE, owner=study.owner) as output,
     ):
         licences = {
@@ -86,20 +85,13 @@ def report_files(
             "steps": [read_json(folder / PROVENANCE) for folder in measured],
             "answers": {name: asdict(answer) for name, answer in summaries.items()},
         }
-        written = output.write(
-            lambda folder: write_report(
-                folder,
-                results,
-                study.report,
-                summaries,
-                provenance,
-                segments,
-                workers,
-                earlier,
-                progress,
-            ),
-            provenance,
-        )
+
+        def make_files(folder: Path) -> list[str]:
+            """Write all files to a folder; return their names."""
+            inputs = (results, study.report, summaries, provenance, segments)
+            return write_report(folder, *inputs, workers, earlier, progress)
+
+        written = output.write(make_files, provenance)
         earlier.save()
     return [path.relative_to(study.out).as_posix() for path in written]
 

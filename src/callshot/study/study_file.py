@@ -1,12 +1,7 @@
 """study.toml → a Study, with every key, type and path checked; recordings → a new study.toml.
 
-title, out, store, device the title, where results go, where embeddings are stored, what computes
-[corpus.NAME]             recordings, their annotations, and how segments are cut
-[[encoder]]               a name of the catalogue, and its options; lists of values compare;
-                          `title` is its name in results
-[protocol]                shots, draws, seed …
-[baselines]               what is trained, and reference results
-[report]                  which shots tables and figures show, and a target
+`options.STUDY_TABLES` has its tables and keys. [[encoder]] has a name of the catalogue and its
+options, of which lists of values compare; `title` is its name in results.
 """
 
 import json

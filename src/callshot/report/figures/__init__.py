@@ -1,8 +1,6 @@
 """Results of a corpus → its figures, as PDF and PNG: the figures of the paper, and more.
 
-Each figure is declared beside the function that plans its pages: `@figure_of_report(name, section,
-caption)`, in any module of this package. A figure that does not fit a page becomes several:
-confusion-1, confusion-2, …
+Each is declared beside the function that plans its pages, in any module of this package.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
 """One real episode → a diagram: classes by folds, the query, its support set, and the decision.
 
-Positions are inches from the upper left corner. The row of a class has its name, its segments in
-every fold with a square for each drawn one, the size of its pool, and the score of the query.
+Positions are inches from the upper left corner.
 """
 
 from collections import Counter

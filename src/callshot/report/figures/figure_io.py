@@ -1,12 +1,6 @@
 """Pages that are still to be drawn → PDF and PNG files, by this process and by others beside it.
 
-    with open_drawing_workers(processes) as workers:        they start while results are read
-        finish = start_drawing(pages, root, folder, formats, workers, earlier)
-        ...                                         anything else
-        paths = finish()                            this process draws the pages that are left
-
 Equal pages give equal bytes: no date, no version. Pyplot and the user's settings do not change.
-Figures of the earlier report whose content did not change are copied.
 """
 
 import io

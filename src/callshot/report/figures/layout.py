@@ -1,10 +1,7 @@
 """What figures share: colours, names that fit, panels, a legend, and curves against k.
 
-The colours are those of Okabe and Ito. No colour carries a meaning alone: lines also differ in
-dashes and markers, areas in lightness, so that a copy in grey can be read.
-
-Shots are equally spaced along the axis, whatever their k. A curve is a frame sorted by k, with the
-columns mean, p01 and p99.
+No colour (of Okabe and Ito) carries a meaning alone, so that a copy in grey can be read. Shots are
+equally spaced. A curve is a frame sorted by k, with the columns mean, p01 and p99.
 """
 
 import re

@@ -1,11 +1,8 @@
 """Results of a corpus → a headline, three cards, and sentences by the question they answer.
 
-All sentences are about mAP, on the spread `total` where it was evaluated: what one labelled set
-would score on other recordings is what a person needs. The share of right names has sentences of
-its own. The first screen has one k; a sentence about another k says why. A difference is clear if
-its simultaneous 98 % interval excludes 0, see `context`; better than chance is by a permutation
-test. Otherwise sentences give means, or count wins. No sentence has more than 25 words, a quoted
-label counting as one.
+All are about mAP, on the spread `total` where it was evaluated, and the first screen about one k.
+A difference is clear if its simultaneous 98 % interval excludes 0. No sentence has more than 25
+words, a quoted label counting as one.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,7 @@
 """Results of a corpus → what its summary is based on, and the words for its numbers.
 
-A sentence says "clearly" where a simultaneous 98 % interval excludes 0. There is such an interval
-over more than 100 samples that differ, and up to k*: beyond k* pools run out, and draws that must
-be equal have no spread. With fewer samples a sentence gives the share of wins.
+A sentence says "clearly" where a simultaneous 98 % interval excludes 0. There is one over more than
+100 samples that differ, and up to k*; with fewer samples a sentence gives the share of wins.
 """
 
 import re

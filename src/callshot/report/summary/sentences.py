@@ -308,8 +308,8 @@ def order_encoders(points: Frame) -> list[str]:
     >>> order_encoders(pl.DataFrame({"encoder": ["a", "b"], "mean": [0.5, 0.75]}))
     ['b', 'a']
     """
-    by_encoder = points.group_by("encoder", maintain_order=True).agg(pl.mean("mean"))
-    order = by_encoder.sort("mean", descending=True, maintain_order=True)
+    means = points.group_by("encoder", maintain_order=True).agg(pl.mean("mean"))
+    order = means.sort("mean", descending=True, maintain_order=True)
     return order["encoder"].to_list()
 
 
@@ -400,16 +400,12 @@ def write_headline(context: Context) -> Headline:
     good the best encoder is, and what limits the number of examples.
     """
     k = context.k
-    interval = say("one_set", context)
-    details = [interval] if interval else []
-    details += [say("random_ranking", context), *describe_accuracy(context)]
-    failure = next(describe_no_success(context), None)
-    if failure is not None:
+    details = [say("one_set", context), say("random_ranking", context)]
+    details = [*filter(None, details), *describe_accuracy(context)]
+    for failure in describe_no_success(context):
         first = failure.partition(". ")[0]
         return Headline(f"{first}.", details, k)
-    rise = next(_find_rise(context), None)
-    if rise is not None:
-        next_k, level = rise
+    for next_k, level in _find_rise(context):
         return Headline(say("rise", context, next_k, level), details, k, next_k)
 
     facts = []
@@ -434,25 +430,20 @@ def _find_rise(context: Context) -> Iterator[tuple[int, float]]:
     values = context.evaluation.values.filter(spread="total", metric="map")
     if values.is_empty() or context.samples < MIN_SAMPLES:
         return
-    for level in _next_levels(context.point["mean"], context.target):
-        answers = labels_for_target(context.evaluation, level, "map")
-        k = answers.filter(encoder=context.best)["k_mean"][0]
-        if k is not None and k > context.k and share_rising(context, k) >= REACHES:
-            yield k, level
-
-
-def _next_levels(mean: float, target: float | None) -> list[float]:
-    """Return the levels to try: a target, or the next round ones.
-
-    >>> _next_levels(0.61, None), _next_levels(0.695, None), _next_levels(0.5, 0.8)
-    ([0.7, 0.65], [0.8, 0.75], [0.8])
-    """
-    if target is not None:
-        return [target] if target > mean else []
-    steps = [
-        (floor((mean + MIN_RISE) / step + 1e-9) + 1) * step for step in LEVEL_STEPS
-    ]
-    return [round(level, 2) for level in steps if round(level, 2) <= 1]
+    mean = context.point["mean"]
+    if context.target is None:  # the next round levels
+        levels = [
+            round((floor((mean + MIN_RISE) / step + 1e-9) + 1) * step, 2)
+            for step in LEVEL_STEPS
+        ]
+    else:
+        levels = [context.target]
+    for level in levels:
+        if mean < level <= 1:
+            answers = labels_for_target(context.evaluation, level, "map")
+            k = answers.filter(encoder=context.best)["k_mean"][0]
+            if k is not None and k > context.k and share_rising(context, k) >= REACHES:
+                yield k, level
 
 
 def share_rising(context: Context, k: int) -> float:

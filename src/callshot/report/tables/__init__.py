@@ -1,8 +1,4 @@
-"""Results of corpora → tables, and their writers: LaTeX, Markdown, CSV, HTML, a terminal.
-
-Each table is declared by the function that builds it: `@table_of_corpus` or `@table_of_study`, in
-any module of this package.
-"""
+"""Results of corpora → tables, declared by the functions that build them, and their writers."""
 
 from importlib import import_module
 from pkgutil import iter_modules
