@@ -6,9 +6,9 @@ Positions are inches from the upper left corner.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
 from callshot.errors import count_text
@@ -231,9 +231,9 @@ def _draw_folds(ax: "Axes", example: ExampleEpisode) -> None:
         _write(ax, x, COLUMN_HEADINGS_IN, heading, weight=weight)
         fill = MIST if is_query else "white"
         box: Style = {"facecolor": fill, "edgecolor": SILVER, "linewidth": 0.5}
-        for number, (label, counts) in enumerate(example.segments.items()):
-            top = ROWS_IN + number * ROW_IN
-            ax.bar(x, ROW_IN, width, top, zorder=1, **box)
+        tops = ROWS_IN + ROW_IN * np.arange(len(example.segments))
+        ax.bar(x, ROW_IN, width, tops, zorder=1, **box)
+        for top, (label, counts) in zip(tops, example.segments.items(), strict=True):
             marks, colour = DRAWN * example.drawn[label][fold], BLUE
             if is_query and label == example.labels[0]:
                 marks, colour = QUERY, VERMILION
@@ -249,11 +249,17 @@ def _draw_rows(ax: "Axes", example: ExampleEpisode) -> None:
     room_pt = (FOLDS_IN - TEXT_IN) * 72 - 6
     names = shorten_all(list(example.segments), room_pt, BOLD_FONT)
     scores = [episode.scores[label] for label in example.segments]
-    finite = [abs(score) for score in scores if isfinite(score)]
-    largest = max(finite, default=0.0) or 1.0
+    # Bars from zero, the largest half as wide as the column; the numbers on the other side.
+    lengths_in = np.nan_to_num(scores, posinf=0.0, neginf=0.0)
+    lengths_in *= HALF_SCORE_IN / (np.abs(lengths_in).max() or 1.0)
+    is_decision = [label == example.decision for label in example.segments]
+    middles = ROWS_IN + ROW_IN * (np.arange(len(scores)) + 0.5)
+    colours = np.where(is_decision, BLUE, SILVER)
+    ax.barh(middles, lengths_in, ROW_IN - 0.16, SCORE_IN, color=colours, zorder=1)
+    ends = (ROWS_IN, ROWS_IN + ROW_IN * len(scores))
+    ax.vlines(SCORE_IN, *ends, color=INK, linewidth=0.6)
     rows = zip(example.segments.items(), names, scores, strict=True)
-    for number, ((label, segments), name, score) in enumerate(rows):
-        y = ROWS_IN + (number + 0.5) * ROW_IN
+    for y, ((label, segments), name, score) in zip(middles, rows, strict=True):
         weight = "bold" if label == example.labels[0] else "normal"
         _write(ax, TEXT_IN, y, name, weight=weight, **LEFT)
         support = episode.support[label]
@@ -264,16 +270,9 @@ def _draw_rows(ax: "Axes", example: ExampleEpisode) -> None:
         _write(ax, POOL_IN, y, pool)
         _write(ax, DRAWN_IN, y, drawn)
         _write(ax, LEFT_IN, y, pool - len(set(support)))
-
-        # A bar from zero, the largest half as wide as the column; the number on the other side.
-        length_in = score / largest * HALF_SCORE_IN if isfinite(score) else 0.0
-        is_decision = label == example.decision
-        colour = BLUE if is_decision else SILVER
-        ax.barh(y, length_in, ROW_IN - 0.16, SCORE_IN, color=colour, zorder=1)
-        half_in = ROW_IN / 2
-        ax.vlines(SCORE_IN, y - half_in, y + half_in, color=INK, linewidth=0.6)
         text = f"{score:.3g}" if abs(score) < 1000 else f"{score:.0f}"
         side, shift_in = ("right", -0.04) if score > 0 else ("left", 0.04)
-        style = {"ha": side, "weight": "bold" if is_decision else "normal"}
+        weight = "bold" if label == example.decision else "normal"
+        style = {"ha": side, "weight": weight}
         shown = text.replace("-", "−")
         _write(ax, SCORE_IN + shift_in, y, shown, fontsize=SMALL_PT, **style)
