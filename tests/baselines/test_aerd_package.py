@@ -13,7 +13,7 @@ from callshot.baselines.aerd_package import (
     score_aerd_package,
     score_published,
 )
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError
 from callshot.fewshot.dataset import Dataset
 from callshot.fewshot.protocol import Protocol
 from corpora import folds_of, gaussian_corpus
@@ -65,9 +65,8 @@ def opened_folds(monkeypatch):
 
 def test_each_segment_is_scored_by_the_network_of_its_fold(opened_folds):
     fold = np.array([0, 1, -1, 0, 1, 1])
-    scores = score_published(
-        "EV_SUBCALL", SIGNALS, fold, ["trumpet-blast", "comment-rumble"]
-    )
+    names = ["trumpet-blast", "comment-rumble", "not-call"]
+    scores = score_published("EV_SUBCALL", SIGNALS, fold, names)
     assert opened_folds == [1, 2]
     assert np.isnan(scores[2]).all()
     query = fold >= 0
@@ -75,11 +74,7 @@ def test_each_segment_is_scored_by_the_network_of_its_fold(opened_folds):
     frames = np.array([len(signal) // 2560 for signal in SIGNALS])
     expected = 0.01 * np.arange(6) + (frames - 1) / 200
     assert scores[query, 1] == pytest.approx(expected[query], abs=1e-5)
-
-
-def test_the_log_odds_of_probability_0_are_finite(opened_folds):
-    scores = score_published("EV_SUBCALL", SIGNALS, np.arange(6) % 2, ["not-call"])
-    assert np.isfinite(scores).all()
+    assert np.isfinite(scores[query, 2]).all()  # of probability 0
 
 
 def test_the_error_about_the_missing_package_names_the_command(monkeypatch):
@@ -89,22 +84,11 @@ def test_the_error_about_the_missing_package_names_the_command(monkeypatch):
         load_aerd("EV_SUBCALL")
 
 
-def test_an_unknown_variant_is_an_error():
-    with pytest.raises(
-        OptionError, match=r"published: expected one of EV_CALL, .*, got 'EV'"
-    ):
-        load_aerd("EV")
-
-
 @pytest.mark.parametrize(
     ("fold", "name", "message"),
     [
         (np.arange(6) % 2, "roar", "has no output 'roar'; it has not-call, "),
-        (
-            np.arange(6) % 3,
-            "not-call",
-            "expected the authors' 2 folds, 0 to 1, got 0, 1, 2",
-        ),
+        (np.arange(6) % 3, "not-call", "the authors' 2 folds, 0 to 1, got 0, 1, 2"),
         (np.arange(2), "not-call", "signals: expected one for each of 2 rows, got 6"),
     ],
 )

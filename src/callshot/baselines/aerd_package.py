@@ -1,10 +1,8 @@
 """Score segments with the networks that AERD's authors published, through their package.
 
-The package is GPL-3 and not part of callshot: it is imported if the user has installed it.
-`aerd(weights=…, fold=…)` returns (model, preprocess), and `model.predict(signals)` probabilities
-(1, frames, outputs). Its folds count from 1. A network was trained on all folds but its own, so it
-may score only its own: the corpus must have AERD's folds, fold 0 here being fold 1 there. No file
-can prove that.
+The package is GPL-3 and not part of callshot: it is imported if the user has installed it. Its
+folds count from 1. A network may score only the fold that it was not trained on, so the corpus must
+have AERD's folds, fold 0 here being fold 1 there. No file can prove that.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,10 +25,7 @@ SATURATION = 1e-7  # distance from 0 or 1 where a float32 probability has no mor
 
 
 def load_aerd(variant: str) -> tuple[Callable[..., Any], Any]:
-    """Return the package's function that opens networks, and the weights of a variant.
-
-    The package downloads the weights of a fold when needed.
-    """
+    """Return the package's function that opens networks, and the weights of a variant."""
     check_choice("published", variant, VARIANTS)
     try:
         import aerd
@@ -48,10 +43,7 @@ def score_aerd_package(
     protocol: Protocol,
     signals: Sequence[Signal],
 ) -> pl.DataFrame:
-    """Score each row of the episodes with AERD's published networks; return rows of BASELINES.
-
-    The folds must be AERD's. `signals` are at 16 kHz, one for each row.
-    """
+    """Score each row of the episodes by its signal at 16 kHz; return rows of BASELINES."""
     outputs = find_outputs(encoder_data)
     scores = score_published(
         variant, signals, encoder_data.episodes.fold, outputs.names
@@ -67,11 +59,10 @@ def score_published(
     fold: IntArray,
     names: Sequence[str],
 ) -> FloatArray:
-    """Score each segment with the network of its fold: log-odds (rows, names).
+    """Score each segment with its fold's network: log-odds (rows, names), averaged over frames.
 
-    `signals` and `fold` have one item for each segment; `names` are the outputs that are scored.
-    They are matched with the outputs of the network by their letters, whatever separates their
-    words. The score is the mean of the frames' log-odds; rows of the common fold are NaN.
+    `names` are matched with the outputs of the network by their letters, whatever separates their
+    words. Rows of the common fold are NaN.
     """
     import torch
 

@@ -1,15 +1,11 @@
 """Signals and targets → scores of the end-to-end baseline, trained on the support side of splits.
 
 AERD's system AST-seq: log-mel frames, patches of 16 × 16, a transformer, a linear layer for each
-token, the mean over the eight patches of a column, a sigmoid for each output and column. A column
-lasts 160 ms and is what AERD calls a frame. Every frame of a segment is trained with all labels of
-the segment; both sides of every output count the same. Without `init` it is a small transformer;
-`init` starts from public weights of AST or BEATs.
-
-For each split a network is trained twice, like the recurrent ones: first without an inner fold of
-recordings, to find the number of epochs, then on all rows. A segment longer than 10.24 s is trained
-by random crops of that length and scored whole, in consecutive windows. Its score is the mean of
-its frames' log-odds.
+token, the mean over the eight patches of a column (160 ms, AERD's frame), a sigmoid for each output
+and column. Every frame of a segment is trained with all labels of the segment; both sides of every
+output count the same. Without `init` it is a small transformer; `init` starts from public weights
+of AST or BEATs. A segment longer than 10.24 s is trained by random crops of that length and scored
+whole, in consecutive windows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -77,9 +73,9 @@ def score_end_to_end(
 ) -> tuple[FloatArray, Metadata]:
     """Train a transformer outside each fold, and score its queries.
 
-    Return log-odds (rows, outputs), NaN in the common fold, and metadata. `signals` are at 16 kHz,
-    one channel; each is read once. `targets` is (rows, outputs), `groups` the recording of each
-    row, `names` those of the outputs. `init` is a file with weights to start from.
+    Return log-odds (rows, outputs), averaged over frames, NaN in the common fold, and metadata.
+    `signals` are at 16 kHz; each is read once. `targets` is (rows, outputs), `groups` the recording
+    of each row, `init` a file with weights to start from.
     """
     check_length("signals", len(signals), len(targets))
     check_examples(targets, fold, names)
@@ -139,10 +135,7 @@ def score_end_to_end(
 
 @dataclass(frozen=True, kw_only=True)
 class FrameConfig(TrainingConfig):
-    """Everything that decides a network and its training, except the rows.
-
-    `init` is the hash of the pretrained weights, if there are any.
-    """
+    """What decides a training except the rows; `init` is the hash of pretrained weights."""
 
     encoder: AstConfig | BeatsConfig
     outputs: int
@@ -177,8 +170,7 @@ class FrameClassifier(nn.Module):
     ) -> Tensor:
         """Return log-odds (crops, columns, outputs) of frames (crops, 16 × columns, 128).
 
-        `mask` is (crops, columns); None if all columns are real. On a GPU the encoder computes in
-        bfloat16.
+        On a GPU the encoder computes in bfloat16.
         """
         columns = frames.unflatten(1, (-1, PATCH))  # (crops, columns, 16, 128)
         bands = columns.unflatten(-1, (COLUMN_PATCHES, PATCH))
@@ -223,8 +215,8 @@ class FrameClassifier(nn.Module):
     ) -> Iterator[Tensor]:
         """Yield the loss of each batch, by one random crop per row.
 
-        Every frame of a crop has the targets of its row. Weights make the positives and the
-        negatives of each output, among all `rows` of the training, count the same.
+        Weights make the positives and the negatives of each output, among all `rows`, count the
+        same.
         """
         data = self.data
         targets = data.label.astype(np.float32)
@@ -254,10 +246,7 @@ class FrameClassifier(nn.Module):
         return total[rows] / count[rows]
 
     def loss(self, scores: FloatArray, rows: IntArray) -> float:
-        """Return the cross-entropy of log-odds (rows, outputs) of some rows.
-
-        Positives and negatives of each output count the same.
-        """
+        """Return the cross-entropy of log-odds; both sides of each output count the same."""
         truth = self.data.label[rows]
         losses = np.logaddexp(0.0, np.where(truth, -scores, scores))
         weights = balanced_weights(truth, truth)
@@ -284,8 +273,8 @@ def balanced_weights(truth: BoolArray, label: BoolArray) -> FloatArray:
 def frame_loss(log_odds: Tensor, mask: Mask, truth: Tensor, weights: Tensor) -> Tensor:
     """Return the weighted cross-entropy of log-odds (crops, columns, outputs).
 
-    `truth` and `weights` are (crops, outputs), `mask` (crops, columns) says which columns are real.
-    The mean is over the real columns of each crop first, then over crops and outputs.
+    `truth` and `weights` are (crops, outputs). The mean is over the real columns of each crop
+    first, then over crops and outputs.
     """
     target = truth[:, None].expand_as(log_odds)
     losses = nn.functional.binary_cross_entropy_with_logits(

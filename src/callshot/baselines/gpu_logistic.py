@@ -82,10 +82,7 @@ class GpuTrainer(SupportDrawer):
         return distinct[number]
 
     def shared(self, span: slice) -> Tensor:
-        """Return the logits by some draws that all queries share.
-
-        It is (shots, classes, queries · draws).
-        """
+        """Return logits (shots, classes, queries · draws) by draws that all queries share."""
         queries, place = self.engine.episodes.distinct_at(self.split.rows)
         columns = upload(queries, self.gpu).T
         where = upload(place, self.gpu)
@@ -113,10 +110,7 @@ class GpuTrainer(SupportDrawer):
         return out.flatten(2)
 
     def _new_table(self, draws: int) -> Tensor:
-        """Return memory for the logits (shots, classes, queries, draws).
-
-        It is filled in at the shots where a draw is the whole support side.
-        """
+        """Return memory for logits (shots, classes, queries, draws), with the whole side's."""
         queries = len(self.split.rows)
         size = (len(self.shots), len(self.steps), queries, draws)
         out = self.vectors.new_empty(size)
@@ -125,10 +119,7 @@ class GpuTrainer(SupportDrawer):
         return out
 
     def _rows(self, supports: Supports) -> Tensor:
-        """Return the exemplars of every draw as rows of the episodes, (draws, rows).
-
-        They are one of each class in turn, so that the support at every k is the first of them.
-        """
+        """Return the exemplars of every draw, one of each class in turn, as rows, (draws, rows)."""
         start = self.on_gpu.class_start[self.label]
         chosen = supports.chosen[self.label, self.turn]
         return (chosen + start[:, None]).T
@@ -169,10 +160,7 @@ class GpuTrainer(SupportDrawer):
 
 
 def standardise(vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return standardised rows, mean and deviation of every draw, as `logistic.standardise`.
-
-    The vectors (draws, rows, dimensions) are overwritten.
-    """
+    """Return standardised rows, mean and deviation of every draw; the vectors are overwritten."""
     count, dimensions = vectors.shape[1:]
     first = vectors[:, :1].clone()
     vectors -= first
@@ -196,10 +184,7 @@ def padded(columns: int) -> int:
 
 
 class BatchedSolver:
-    """Solves batches of fits with one C and tolerance.
-
-    Batches of one size share their memory, and what the GPU recorded of their steps.
-    """
+    """Solves batches of fits with one C and tolerance; batches of one size share their memory."""
 
     def __init__(self, c: float, tolerance: float = CLOSE) -> None:
         self.c = c
@@ -288,10 +273,7 @@ class Newton:
         self.is_active, self.is_searching, self.is_accepted = flags
 
     def load(self, rows: Tensor, label: Tensor, start: Tensor) -> None:
-        """Take standardised rows (fits, rows, dimensions), their labels (rows), and starts.
-
-        `start` (fits, classes, unknowns and bias) are the positions from which the fits begin.
-        """
+        """Take standardised rows (fits, rows, dimensions), their labels (rows), and the starts."""
         classes, lanes = self.truth.shape
         room = lanes - len(label)
         truth = one_hot(label, classes).T
@@ -353,10 +335,7 @@ class Newton:
         self.is_active.fill_(True)
 
     def _accept_trial(self) -> None:
-        """Go to the trial positions, find curvature, descent and gap there, and which fits go on.
-
-        A fit stops near its optimum, or where only rounding still moves it.
-        """
+        """Go to the trial positions; find curvature, descent, gap, and which fits go on."""
         gain = self.value - self.trial_value
         self.value.copy_(self.trial_value)
         self.position.copy_(self.trial)
@@ -425,10 +404,7 @@ class Newton:
             torch.addcmul(self.scaled, beta, self.search, out=self.search)
 
     def _try_step(self) -> None:
-        """Try a share of the step of each fit; halve it where C · objective is not low enough.
-
-        Called until all fits are accepted. A share below the smallest becomes 0: the fit stays.
-        """
+        """Try a share of the step of each fit; halve it where C · objective is not low enough."""
         share = self.share[:, None, None]
         torch.addcmul(self.position, share, self.step, out=self.trial)
         self._evaluate_trial()
@@ -441,10 +417,7 @@ class Newton:
         self.share *= self.share > MIN_SHARE
 
     def _scale(self) -> None:
-        """Set `scaled` to the descent and its image; outside the span of the rows, precondition it.
-
-        There it is divided by the second derivatives by each unknown.
-        """
+        """Set `scaled` to the descent and its image, outside the span divided by the curvature."""
         vector = self.scaled[..., : self.unknowns]
         if not self.is_gram:
             torch.div(self.descent, self.curvature, out=vector)
@@ -484,10 +457,7 @@ class Newton:
         self.trial_p.copy_(p)
 
     def _add_rows(self, factors: Tensor, point: Tensor, scale: float) -> Tensor:
-        """Return Σ_i factors[…, i] · row i, plus scale · the weights of a point.
-
-        The last column, of the bias, is the sum of the factors alone: the bias is not penalised.
-        """
+        """Return Σ_i factors[…, i] · row i, plus scale · the weights of a point; no bias of it."""
         sums = factors if self.is_gram else torch.bmm(factors, self.rows)
         weights = point[..., : self.unknowns]
         total = torch.add(sums, weights, alpha=scale)
@@ -506,10 +476,7 @@ class Newton:
 
 
 def record(work: Callable[[], None]) -> Any:
-    """Return a CUDA graph of some work; recording does not run it.
-
-    The GPU takes no other orders while it records, and Python's collector could give one.
-    """
+    """Return a CUDA graph of some work, not run here; Python's collector must not run either."""
     graph = torch.cuda.CUDAGraph()
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())

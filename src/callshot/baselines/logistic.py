@@ -1,22 +1,17 @@
 """Episodes → the scores of multinomial logistic regression, on all labels and at every k.
 
-Columns are standardised by the rows that a model is trained on and by nothing else; the intercept
-is not penalised. C, the inverse strength of the L2 penalty, is given, or chosen for each split on
-inner folds. These are the other folds of the episodes, merged where there are many: no recording is
-in two of them, and each has every class.
+Columns are standardised by the rows that a model is trained on; the intercept is not penalised. C,
+the inverse strength of the L2 penalty, is given, or chosen for each split on inner folds: the other
+folds of the episodes, merged where there are many. `solver`, and `path_solver` for large tables,
+find scikit-learn's optimum to more digits in a fraction of the time.
 
-The tests compare with scikit-learn. `solver`, and `path_solver` for large tables, find the same
-optimum to more digits in a fraction of the time, and need no extra dependency.
+At every k, a fit sees the support set of its draw and nothing else. C is fixed: one exemplar of a
+class leaves no inner fold to choose it on. The spreads `shared` and `total` have a fit for each
+draw, split and k; `per-query` has one for each draw, query and k. With `total`, exemplars come in
+the order of their recordings' weights, a fit does not weigh them, and queries have weights.
 
-At every k, a fit sees the support set of its draw and nothing else: its labels, and its rows to
-standardise by. C is fixed: one exemplar of a class leaves no inner fold to choose it on. The spread
-`shared` has one labelled set for all queries: a fit for each draw, split and k. `total` has as many
-fits: its exemplars come in the order of its recordings' weights, a fit does not weigh them, and its
-queries have weights. `per-query` has a fit for each draw, query and k, a hundred times as many.
-
-Supports are nested over k. So the rows of a draw are ordered such that each support is the
-beginning of the next, and each fit starts from the one before; a longer sweep changes nothing. A
-support that is the whole support side is one set, whatever its order: it is trained on once.
+Supports are nested over k: each is the beginning of the next, and each fit starts from the one
+before. A support that is the whole support side is trained on once.
 """
 
 import os
@@ -79,8 +74,8 @@ def score_logistic(
 
     The log-odds are (rows, classes), NaN in the common fold. If C is not given, each split takes
     the C of the grid with the best AUROC on its inner folds (AP has more noise where a fold holds
-    few of a class); among equals the one with the best accuracy, then the smallest. Two folds leave
-    no inner folds: then C is 0.1. Nothing is random.
+    few of a class); among equals the one with the best accuracy, then the smallest. With two folds
+    C is 0.1.
     """
     if c is not None:
         check_c(c)
@@ -103,8 +98,7 @@ def score_logistic(
 def choose_c(episodes: Episodes, query_fold: int, check: Check = never_stop) -> float:
     """Return the C of the grid with the best metrics on the inner folds outside one fold.
 
-    Every C of the grid is tried. `check` raises if the work is to stop. AUROC and accuracy are
-    rounded, so that the last digit of a sum does not decide between equals.
+    AUROC and accuracy are rounded, so that the last digit of a sum does not decide between equals.
     """
     if episodes.folds == 2:
         return DEFAULT_C
@@ -134,10 +128,7 @@ def score_each(
     c_values: tuple[float, ...],
     tolerance: float = EXACT,
 ) -> Iterator[FloatArray]:
-    """Train on the other folds with each C; yield the logits (queries, classes) of a fold.
-
-    `tolerance` is how far the objective may be above its optimum: see `fit_each`.
-    """
+    """Train on the other folds with each C; yield the logits (queries, classes) of a fold."""
     is_support = episodes.fold != query_fold
     vectors = episodes.vectors[is_support]
     label = episodes.label[is_support]
@@ -153,8 +144,7 @@ def score_whole_support(
 ) -> FloatArray | None:
     """Train on all exemplars outside the fold of a split; return the logits, (classes, queries).
 
-    None if no draw has all exemplars: the largest k leaves some of a class out, or exemplars are
-    drawn with replacement.
+    None if no draw has all exemplars: the largest k leaves some out, or draws are with replacement.
     """
     reaches_all = shots[-1] >= split.largest_pool
     if not (reaches_all and engine.protocol.distinct):
@@ -165,10 +155,7 @@ def score_whole_support(
 def gather_log_odds(
     episodes: Episodes, logits_of_folds: Sequence[FloatArray]
 ) -> FloatArray:
-    """Return the log-odds of every query, (rows, classes); NaN in the common fold.
-
-    `logits_of_folds` are (queries, classes) of each fold.
-    """
+    """Return the log-odds (rows, classes) of logits (queries, classes) of each fold; else NaN."""
     scores = np.full(episodes.relevant.shape, np.nan)
     for fold, logits in enumerate(logits_of_folds):
         scores[episodes.fold == fold] = log_odds(logits)
@@ -176,10 +163,7 @@ def gather_log_odds(
 
 
 def support_side(episodes: Episodes, query_fold: int) -> Episodes:
-    """Return the rows outside one fold as episodes with inner folds and one label per row.
-
-    The inner folds are the other folds, renumbered, and merged to at most `INNER_FOLDS`.
-    """
+    """Return the rows outside a fold as episodes with one label per row and at most four folds."""
     rows = np.flatnonzero(episodes.fold != query_fold)
     label = episodes.label[rows]
     fold = episodes.fold[rows]
@@ -223,8 +207,8 @@ def fit_each(
 ) -> Iterator[LinearLayer]:
     """Yield a layer for each C, trained on vectors (rows, dimensions) and their class numbers.
 
-    Each fit starts from the ones before. The objective, which is minimised (see `solver`), may be
-    `tolerance` above its optimum, times C where C is below 1.
+    Each fit starts from the ones before. The objective may be `tolerance` above its optimum, times
+    C where C is below 1.
     """
     rows, mean, deviation = standardise(vectors)
     if len(rows) * min(rows.shape) >= LARGE_TABLE:
@@ -254,9 +238,7 @@ def unscale(
 ) -> tuple[FloatArray, FloatArray]:
     """Turn a fit on standardised rows into the weight and bias for vectors that are not.
 
-    `mean` and `deviation` are those by which the `rows` were standardised. `unknowns` are (classes,
-    rows), coefficients of the rows, if the fit used their Gram matrix; else they are weights
-    (classes, dimensions).
+    With few rows, `unknowns` are coefficients of the rows, else weights (classes, dimensions).
     """
     weight = unknowns
     if len(rows) <= len(mean):
@@ -274,7 +256,7 @@ def check_c(c: float) -> None:
 
 
 def check_optimum(gap: float, c: float, tolerance: float) -> None:
-    """Check that a fit came near its optimum; `gap` is how far the objective may be above it."""
+    """Check that the objective of a fit is at most `gap` above its optimum."""
     is_near = gap <= max(1e-6, tolerance)  # false for NaN
     if not is_near:
         raise OptionError(
@@ -332,12 +314,10 @@ def sweep_logistic(
 ) -> tuple[IntArray, MetricSums]:
     """Train on the first draws at every k; return k of each row, and the values as `sweep` does.
 
-    The protocol gives the seed and the sampler. `draws` limits the draws of `shared` and the
-    samples of `total`; with `per-query` all draws are used, because the bootstrap picks among them.
-    Given the values of `shared`, the values of `total` are widened to predictions; else they are
-    raw samples. With the whole pool, the last row has the largest pool as k, and every draw there
-    is the whole support side. Scores are log-odds, whatever the protocol says. With a GPU, fits and
-    metrics are computed on it; a line is added to `notes` if it cannot.
+    `draws` limits the draws of `shared` and the samples of `total`. Given the values of `shared`,
+    the values of `total` are widened to predictions; else they are raw samples. With the whole
+    pool, the last row has the largest pool as k. Scores are log-odds, whatever the protocol says.
+    If a GPU cannot compute fits and metrics, a line is added to `notes`.
     """
     check_c(c)
     protocol = protocol or Protocol()
@@ -371,9 +351,9 @@ def sweep_logistic(
 def shared_logits(
     c: float, engine: Engine, split: Split, shots: IntArray, spread: Spread
 ) -> ComputeLogits:
-    """Return a function that trains at every k on draws that all queries of a split share.
+    """Return a function that trains at every k on some of the draws that a split's queries share.
 
-    It gets a slice of the draws, and returns the logits (draws, shots, classes, queries).
+    It returns the logits (draws, shots, classes, queries).
     """
     whole, fit = draw_fitter(c, engine, split, shots, spread)
     # Each distinct query is multiplied once, so that equal ones tie.
@@ -404,8 +384,7 @@ def query_logits(
 ) -> FillLogits:
     """Return a function that trains at every k on each query's own draws.
 
-    It gets a slice of the queries of the split, and fills in their logits in `out` (shots, classes,
-    queries, draws).
+    It fills in the logits of a slice of the queries in `out` (shots, classes, queries, draws).
     """
     spread = make_spread("per-query", engine.episodes, engine.protocol)
     whole, fit = draw_fitter(c, engine, split, shots, spread)
@@ -430,8 +409,8 @@ def draw_fitter(
     """Return the logits by all exemplars outside the fold, and a function to train on a draw.
 
     The function gets the query or fold, as `support_rows` does, and the number of a draw. It trains
-    at every k at which the draw leaves out an exemplar. For the other k, the first result has the
-    logits, (classes, queries); it is None if there is no such k.
+    at every k at which the draw leaves out an exemplar; the logits (classes, queries) are for the
+    other k, and None without such a k.
     """
     episodes = engine.episodes
     whole = score_whole_support(engine, split, shots, c)
@@ -453,9 +432,8 @@ def fit_nested(
 ) -> Layers:
     """Train on the first rows of a draw, for each of the growing sizes; start from the fit before.
 
-    `vectors` (rows, dimensions) and `label` are the rows of the draw in order, `sizes` the number
-    of rows at each k. Return the weight (sizes, classes, dimensions) and the bias (sizes, classes)
-    of every fit, for vectors that are not standardised.
+    Return the weight (sizes, classes, dimensions) and the bias (sizes, classes) of every fit, for
+    vectors that are not standardised.
     """
     weights = np.zeros((len(sizes), classes, vectors.shape[1]))
     biases = np.zeros((len(sizes), classes))

@@ -4,16 +4,10 @@
 
 A linear layer narrows input of more than 64 dimensions. The hidden widths 128, 64 and 56 give the
 three cells about the same number of parameters: for twelve classes 21,000 to 23,000 with MFCC,
-67,000 to 77,000 with 768 to 1536 dimensions.
-
-For each split, every network is trained twice: first without an inner fold of recordings, to find
-the number of epochs, then on the whole support side. Frames are standardised by the rows of the
-training, and all classes count the same. Log-probabilities are averaged over the networks of a
-split; a score is the log-odds of that mean. Nothing in the queries' fold is seen before it is
-scored.
-
-Long sequences are shortened: neighbouring frames are averaged so that the median sequence of the
-support side has at most 64 steps.
+67,000 to 77,000 with 768 to 1536 dimensions. Frames are standardised by the rows of the training,
+and all classes count the same. Log-probabilities are averaged over the networks of a split; a score
+is the log-odds of that mean. Neighbouring frames of long sequences are averaged so that the median
+sequence of the support side has at most 64 steps.
 """
 
 import math
@@ -92,8 +86,7 @@ def score_recurrent(
 
     Return log-odds (rows, classes), NaN in the common fold, and metadata. `groups` is the recording
     of each row, `sequences` its frames, (frames, dimensions). `cell` is one for all splits, or one
-    per split, as `choose_cell` returns them; `hidden` is its width, by default as in HIDDEN. The
-    scores of `networks` networks are averaged.
+    per split; the scores of `networks` networks are averaged.
     """
     cells = [cell] * episodes.folds if isinstance(cell, str) else list(cell)
     cells_of_splits = [(name,) for name in cells]
@@ -130,10 +123,9 @@ def choose_cell(
 ) -> tuple[tuple[str, ...], Losses]:
     """Choose Elman, GRU or LSTM for every split by the loss on inner folds outside its fold.
 
-    Return the cell of each split, and, for each cell, the loss in every split. Each network holds
-    out another inner fold; the loss is the class-balanced cross-entropy at its best epoch, averaged
-    over the networks. With a folder in the context, `score_recurrent` continues from these
-    trainings. `groups` is the recording of each row, `sequences` its frames.
+    Return the cell of each split, and, for each cell, the loss in every split: the class-balanced
+    cross-entropy at the best epoch, averaged over networks that hold out different inner folds.
+    With a folder in the context, `score_recurrent` continues from these trainings.
     """
     all_cells = [tuple(CELLS)] * episodes.folds
     inputs = (episodes, groups, sequences)
@@ -177,11 +169,7 @@ def plan_jobs(
     networks: int,
     context: TrainingContext,
 ) -> list[TrainingJob]:
-    """Check all input, and plan the trainings of each split: `networks` networks of each cell.
-
-    `cells` are the cells of each split. Jobs are in the order of splits, cells and networks. Splits
-    that average as many frames to a step share their data.
-    """
+    """Check all input, and plan the trainings: by split, its `cells`, and `networks` of each."""
     label = episodes.label
     classes = episodes.classes
     check_length("sequences", len(sequences), len(label))
@@ -230,10 +218,7 @@ def plan_jobs(
 
 
 def _frames_per_step(episodes: Episodes, sequences: Sequences, fold: int) -> int:
-    """Return how many frames of a sequence are averaged to one step in the split of a fold.
-
-    So many that the median sequence outside the fold has at most `MAX_STEPS` steps.
-    """
+    """Return how many frames are averaged to one step of the median sequence outside a fold."""
     rows = np.flatnonzero(episodes.fold != fold)
     lengths = [len(sequences[row]) for row in rows.tolist()]
     return max(1, math.ceil(np.median(lengths) / MAX_STEPS))
@@ -294,11 +279,10 @@ class RecurrentNetwork(nn.Module):
     def forward(
         self, frames: Tensor, mask: Tensor, dropout: Dropout = no_dropout
     ) -> Tensor:
-        """Return logits (rows, classes) of frames (times, rows, dimensions).
+        """Return logits (rows, classes) of frames (times, rows, dimensions), real where `mask` is.
 
-        `mask` (times, rows) says which frames are real, not padding, which is left out of the mean
-        over time. Packed sequences would give the same, but their backward pass takes 3 to 18 times
-        as long on a CPU.
+        Packed sequences would give the same as the mask, but their backward pass takes 3 to 18
+        times as long on a CPU.
         """
         scaled = (frames - self.mean) * self.scale
         steps = scaled.clamp(-CLIP_DEVIATIONS, CLIP_DEVIATIONS)
@@ -339,10 +323,7 @@ class RecurrentNetwork(nn.Module):
         rng: np.random.Generator,
         dropout: Dropout,
     ) -> Iterator[Tensor]:
-        """Yield the cross-entropy of each batch, weighted so that all classes count the same.
-
-        Weights are those of the classes in `rows`, all rows of the training. `rng` is not used.
-        """
+        """Yield the cross-entropy of each batch; all classes of the training count the same."""
         data = self.data
         classes = self.config.classes
         counts = np.bincount(data.label[rows], minlength=classes)
@@ -372,10 +353,7 @@ class RecurrentNetwork(nn.Module):
 
 
 def balanced_loss(scores: FloatArray, label: IntArray) -> float:
-    """Return the mean cross-entropy of each class, averaged over the classes.
-
-    `scores` (rows, classes) are log-probabilities, `label` the class number of each row.
-    """
+    """Return the cross-entropy of log-probabilities (rows, classes), averaged over the classes."""
     losses = -scores[np.arange(len(label)), label]
     classes = np.unique(label)
     means = [losses[label == number].mean() for number in classes]

@@ -53,8 +53,7 @@ SEARCH_SHARE = 0.7  # the choice of a cell; the rest is the training of the chos
 class BaselineResults:
     """The results of baselines; frames have the schemas of `callshot.records.frames`.
 
-    `per_k` are evaluations of logistic regression at every k, one per encoder. `networks` describes
-    each kind of trained network.
+    `per_k` are evaluations of logistic regression at every k, one per encoder.
     """
 
     baselines: pl.DataFrame = field(default_factory=partial(empty_frame, BASELINES))
@@ -146,10 +145,7 @@ def train_logistic(
     protocol: Protocol,
     context: TrainingContext,
 ) -> BaselineResults:
-    """Train logistic regression on all labels of the support side of every split, and score it.
-
-    Also report the metrics on the path of gradient steps from the centroid to it.
-    """
+    """Train logistic regression on all labels; also report the gradient steps from the centroid."""
     scores, c_values = score_logistic(
         encoder_data.episodes,
         c=options.C,
@@ -190,11 +186,7 @@ def sweep_logistic_per_k(
     protocol: Protocol,
     context: TrainingContext,
 ) -> BaselineResults:
-    """Train logistic regression at every k of a protocol, on the draws that the centroid sees.
-
-    The result has one evaluation, with the classifier `logistic`. Where a GPU is to be used but
-    cannot, its notes say why.
-    """
+    """Train logistic regression at every k of a protocol, on the draws that the centroid sees."""
     choice = choose_device(context.device)
     notes = choice.notes
     episodes = encoder_data.episodes
@@ -249,8 +241,7 @@ def train_recurrent(
 ) -> BaselineResults:
     """Train recurrent networks, and score them; `sequences` has one for each row of the episodes.
 
-    Where neither the options nor the paper name a cell, each split first chooses one on its inner
-    folds.
+    Where neither the options nor the paper name a cell, inner folds choose one for each split.
     """
     from callshot.baselines.recurrent import choose_cell, score_recurrent
 
@@ -287,11 +278,7 @@ def train_recurrent(
 
 
 def find_cell(encoder_data: EncoderDataset, cell: str) -> str | None:
-    """Return the cell of the recurrent network; None where inner folds choose it.
-
-    `cell` is the option: a cell, `chosen` by inner folds, or that of the `paper` for this encoder
-    and corpus, which may have none.
-    """
+    """Return the cell of the recurrent network by the option; None where inner folds choose it."""
     from callshot.baselines.recurrent import PAPER_CELLS
 
     if cell == CHOSEN_CELL:
@@ -309,10 +296,7 @@ def train_end_to_end(
     signals: Sequence[Signal],
     context: TrainingContext,
 ) -> BaselineResults:
-    """Train the end-to-end baseline on audio at 16 kHz, one signal for each row of the episodes.
-
-    With categories it has one score per category, and is in the reduced scoring alone.
-    """
+    """Train the end-to-end baseline on audio at 16 kHz; with categories it scores these alone."""
     from callshot.baselines.end_to_end import score_end_to_end
 
     outputs = find_outputs(encoder_data)

@@ -1,14 +1,11 @@
 """Scores of a baseline, one row per segment → the metrics of the centroid, and rows of BASELINES.
 
 A baseline gives every query a score for every class, by a model that never saw the query's fold.
-Rows of the common fold are no queries: their scores are ignored. Values come from the kernels of
-the centroid.
+Scores of the common fold are ignored.
 
 With the spread `total`, a row has an interval: what the trained model would score on other
-recordings. Samples of the mean are like those of `mean_interval.py`, on the side of the queries.
-The model stays as it was trained. In each sample its queries weigh as those of the classifiers
-without training do, so that sample b of all is paired. Training again in every sample would take a
-thousand trainings, so other training sets are left out.
+recordings. In sample b, its queries weigh as those of the classifiers without training do. Training
+again in every sample would take a thousand trainings, so other training sets are left out.
 """
 
 from collections.abc import Mapping
@@ -44,10 +41,9 @@ ALL_SHOTS = slice(None)  # of the sums of a sweep with one shot count
 
 
 class Outputs(NamedTuple):
-    """What a baseline that reads audio gives scores to: classes or categories.
+    """What a baseline that reads audio gives scores to: classes, or categories (`reduced` scoring).
 
-    `targets` (rows, outputs) says which of them are true for a row of the episodes; `scoring` is
-    `all` for classes, `reduced` for categories.
+    `targets` (rows, outputs) says which of them are true for a row of the episodes.
     """
 
     scoring: str
@@ -89,10 +85,10 @@ def sum_metrics(
 ) -> MetricSums:
     """Return the metrics of scores (rows, classes) in the form of a sweep with one shot.
 
-    There is one sample. With `targets` (rows, outputs), scores are (rows, outputs) instead: several
-    outputs may be true for a row, and an output without a positive in a fold has no value there.
-    With `units` (samples, rows), weights of the queries in multiples of UNIT, there is one sample
-    for each weighting, and no decisions are counted.
+    With `targets` (rows, outputs), scores are (rows, outputs) instead: several may be true for a
+    row, and one without a positive in a fold has no value there. With `units` (samples, rows),
+    weights of the queries in multiples of UNIT, there is one sample for each weighting, else one in
+    all.
     """
     shape = episodes.relevant.shape if targets is None else targets.shape
     if scores.shape != shape:
@@ -136,10 +132,7 @@ def _add_fold(sums: MetricSums, split: Split, scores: FloatArray) -> None:
 def _add_weighted_fold(
     sums: MetricSums, split: Split, scores: FloatArray, units: IntArray
 ) -> None:
-    """Add AP and AUROC of scores (classes, queries) in one fold to the sums.
-
-    `units` (samples, queries) are the weights of the queries, in multiples of UNIT.
-    """
+    """Add AP and AUROC of scores (classes, queries) in one fold, for each of the weightings."""
     sums.open_fold(split, units.T * UNIT)
     size = (len(ClassTables._fields), len(scores), len(units))
     tables = ClassTables(*np.zeros(size))
@@ -158,9 +151,9 @@ def baseline_frame(
 ) -> pl.DataFrame:
     """Return the rows of the BASELINES schema of one baseline, by scoring and ranking metric.
 
-    `scores` is (rows, classes), `baseline` the columns kind, name and how. A baseline that reads
-    audio has `outputs`, scores (rows, outputs), and no encoder. The spread `total` of the protocol
-    gives samples and an interval, the spread `shared` samples of the mean.
+    `baseline` are the columns kind, name and how. A baseline that reads audio has `outputs`, scores
+    (rows, outputs), and no encoder. The spread `total` of the protocol gives samples and an
+    interval, the spread `shared` samples of the mean.
     """
     episodes = encoder_data.episodes
     categories = encoder_data.dataset.categories
@@ -216,10 +209,7 @@ def baseline_frame(
 
 
 def find_outputs(encoder_data: EncoderDataset) -> Outputs:
-    """Return the outputs of a baseline that reads audio: the classes, or the categories if any.
-
-    A category is true for a row where any class of the category is.
-    """
+    """Return the outputs of a baseline that reads audio: the classes, or the categories if any."""
     episodes = encoder_data.episodes
     categories = encoder_data.dataset.categories
     if categories is None:

@@ -3,12 +3,9 @@
 A row is a segment. Its frames are rows start[i] to start[i + 1] of one table, so that a batch is
 one gather. Batches hold rows of similar length; shorter rows repeat their last frame, masked.
 
-Frames of signals at 16 kHz are log-mel frames as Kaldi computes them: 128 bands, 25 ms every 10 ms.
-A frame loses its mean, is pre-emphasised and windowed; the powers of 512 points are summed by
-triangles that are even on Kaldi's mel scale from 20 Hz to 8 kHz. No frame reaches over the end.
-Families of models differ in gain, window and scaling. A column is 16 frames (160 ms) and 8 patches.
-A crop has at most 64 columns (10.24 s). Frames after the last whole column are not used, as in a
-convolution over patches.
+Frames of signals at 16 kHz are Kaldi's log-mel frames: 128 bands, 25 ms every 10 ms; families of
+models differ in gain, window and scaling. A column is 16 frames (160 ms) and 8 patches, a crop at
+most 64 columns (10.24 s). Frames after the last whole column are not used.
 """
 
 import math
@@ -64,10 +61,9 @@ class FrameTable:
 
 @dataclass(frozen=True)
 class BatchData:
-    """Rows to train on: their frames, labels and recordings.
+    """Rows to train on: their frames (also on a device), labels and recordings (`groups`).
 
-    `frames` is a copy of the table's on a device. `label` has the class number of each row, or is
-    (rows, outputs): whether each output is true. `groups` is the recording of each row.
+    `label` has the class number of each row, or is (rows, outputs): whether each output is true.
     """
 
     table: FrameTable
@@ -97,10 +93,10 @@ class BatchData:
         return torch.from_numpy(array).to(self.device)
 
     def classes(self, rows: IntArray) -> IntArray:
-        """Return one class number for each of some rows, by which inner folds are balanced.
+        """Return one class number, without gaps, for each of some rows, to balance inner folds by.
 
-        If a row has several labels, its class is the rarest of them. Rows without labels are one
-        more class. The numbers have no gaps.
+        If a row has several labels, its class is the rarest of them. Rows without labels are a
+        class too.
         """
         label = self.label[rows]
         if label.ndim == 1:  # class numbers already
@@ -114,10 +110,7 @@ class BatchData:
         return number
 
     def fingerprint(self, rows: IntArray) -> str:
-        """Return a hash of everything about some rows that decides a training.
-
-        Recordings are identified by `first_rows`, so that their numbers do not matter.
-        """
+        """Return a hash of everything about some rows that decides a training."""
         facts = {
             "lengths": self.table.lengths[rows].tolist(),
             "labels": self.label[rows].tolist(),
@@ -161,10 +154,7 @@ def check_sequences(sequences: Sequence[Any]) -> None:
 
 
 def check_floats(value: Any, axes: int, expected: str) -> None:
-    """Check that a value is an array of finite floats, not empty, with a number of axes.
-
-    `expected` is the beginning of the message: what it is, and what was expected.
-    """
+    """Check that a value is a finite array of floats, not empty; `expected` begins the message."""
     array = np.asarray(value)
     fits = array.ndim == axes and array.size > 0
     if not fits or array.dtype.kind != "f":
@@ -176,10 +166,10 @@ def check_floats(value: Any, axes: int, expected: str) -> None:
 
 
 def frame_scaling(table: FrameTable, rows: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return the mean of all frames of some rows, and the factor that gives them unit variance.
+    """Return mean and factor to unit variance, by dimension, of all frames of some rows.
 
-    Both have one value per dimension. A dimension that is constant in these rows gets the factor 0:
-    its values elsewhere must not matter.
+    A dimension that is constant in these rows gets the factor 0: its values elsewhere must not
+    matter.
     """
     all_means, all_squares = table.moments
     means = all_means[rows]  # of each row's frames
@@ -213,10 +203,7 @@ def padded_index(start: IntArray, lengths: IntArray) -> tuple[IntArray, BoolArra
 def random_batches(
     table: FrameTable, rows: IntArray, size: int, rng: np.random.Generator
 ) -> list[IntArray]:
-    """Return all rows in batches of rows of similar length, as padding costs time, at random.
-
-    Some batches at a time are made of random rows, sorted by their length.
-    """
+    """Return all rows in random batches of rows of similar length, as padding costs time."""
     batches = []
     for run in split_batches(rng.permutation(rows), size * SORTED_BATCHES):
         batches += sorted_batches(run, table.lengths[run], size)
@@ -275,10 +262,7 @@ def first_rows(groups: IntArray) -> IntArray:
 def held_out_rows(
     label: IntArray, groups: IntArray, count: int, number: int
 ) -> BoolArray:
-    """Return a mask of the rows of inner fold `number` of `count`, which are held out.
-
-    If all rows of a class are in that fold, the recording of its first row is not held out.
-    """
+    """Return a mask of the rows of inner fold `number`; the other folds keep all classes."""
     held_out = assign_inner_folds(label, groups, count) == number
     for missing in np.setdiff1d(label, label[~held_out]):
         first = np.argmax(label == missing)
@@ -357,11 +341,7 @@ def pad_signal(signal: Signal) -> Signal:
 
 @cache
 def _mel_filters() -> FloatArray:
-    """Return the weight of each FFT point in each mel band, (bands, points), as Kaldi has it.
-
-    The bands are triangles of equal width on the mel scale, each from the middle of the band before
-    to that of the band after.
-    """
+    """Return the weight of each FFT point in each mel band, (bands, points), as Kaldi has it."""
     points_hz = np.arange(FFT_POINTS // 2 + 1) * RATE_HZ / FFT_POINTS
     points_and_ends = np.array([*points_hz, LOW_HZ, HIGH_HZ])
     *points, lowest, highest = 1127.0 * np.log1p(points_and_ends / 700.0)
@@ -419,10 +399,7 @@ def window_crops(lengths: IntArray, rows: IntArray) -> Crops:
 
 
 def random_crops(lengths: IntArray, rows: IntArray, rng: np.random.Generator) -> Crops:
-    """Cut one part of at most 64 columns out of each row, at a random place.
-
-    `lengths` are the numbers of frames of all rows, `rows` the rows to cut.
-    """
+    """Cut one part of at most 64 columns out of each row, at a random place."""
     frames = lengths[rows]
     columns = np.minimum(frames // PATCH, MAX_COLUMNS)
     last = frames - columns * PATCH

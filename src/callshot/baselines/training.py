@@ -1,24 +1,20 @@
 """Train networks in threads, with a number of epochs chosen on held-out recordings.
 
 A training has two phases. `search` holds out an inner fold of recordings until the loss on it stops
-falling: that gives the number of epochs. `all` trains again on the whole support side, for that
-many epochs.
-
-A kind of network is a torch module that is made of its data and its configuration, with
+falling: that gives the number of epochs. `all` trains again on the whole support side. A kind of
+network is a torch module that is made of its data and its configuration, with
 
     initialize(rows)                     set its first weights, before training on some rows
     losses(rows, batches, rng, dropout)  yield the loss of each batch; classes of the rows balanced
     predict(rows)                        return the scores of some rows, (rows, outputs)
     loss(scores, rows)                   return the balanced loss of scores of held-out rows
 
-Every random draw is a function of (seed, purpose, epoch), so the state of a training is its tensors
-and its epoch, and an interrupted training ends with the same weights. torch uses one thread in each
-of our threads, so results do not depend on the number of threads.
+Every random draw is a function of (seed, purpose, epoch), so an interrupted training ends with the
+same weights. torch uses one thread in each of our threads, so their number changes no result.
 
 A training is saved as one safetensors file. Its header has the key, which is everything that
-decides the weights, and how far the training is. The name ends in a hash of the key: another
-corpus, configuration or version has another file. Files are checked before anything is trained; a
-damaged one is an error and never overwritten.
+decides the weights, and how far the training is; its name ends in a hash of the key. Files are
+checked before anything is trained; a damaged one is an error and never overwritten.
 """
 
 import json
@@ -59,12 +55,10 @@ Tensors = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class TrainingContext:
-    """Seed, device, threads, the folder that stores networks, and who watches.
+    """Seed, device, threads, the folder that keeps trainings (None keeps nothing), and who watches.
 
     The device is auto, cpu or cuda: with auto, fits at every k run on a GPU if there is one, and
-    networks on the CPU. As many networks are trained at a time as there are threads. `folder` keeps
-    trained networks and the state after each epoch; None keeps nothing. `progress` is also called
-    from other threads.
+    networks on the CPU. `progress` is also called from other threads.
     """
 
     seed: int = 0
@@ -109,10 +103,7 @@ def check_length(name: str, length: int, rows: int) -> None:
 
 
 def check_examples(truth: BoolArray, fold: IntArray, names: Sequence[str]) -> None:
-    """Check that each class has enough examples on the support side of every split.
-
-    `truth` (rows, classes) says which classes are true for a row; `names` are the classes.
-    """
+    """Check that each class of `truth` (rows, classes) has enough examples outside every fold."""
     for number in range(int(fold.max()) + 1):
         counts = truth[fold != number].sum(axis=0)
         for name, count in zip(names, counts.tolist(), strict=True):
@@ -129,8 +120,7 @@ def run_jobs(
 ) -> list[Outcome]:
     """Call work(job, pool) for all jobs, several at a time; return the outcomes in order.
 
-    If one fails, the others stop after their current batch. On a GPU each job has its own stream,
-    so that none waits.
+    If one fails, the others stop after their current batch. On a GPU each job has its own stream.
     """
     import torch
 
@@ -158,8 +148,8 @@ def _reproducible_torch() -> Iterator[None]:
     """Set everything in torch that decides the last digits while the block runs.
 
     With one thread, sums have one order; with full precision on a GPU, a row does not depend on the
-    other rows of its batch. oneDNN is switched on, because torch switches it off for the rest of
-    the process after a product of bfloat16 numbers on a CPU that cannot multiply them.
+    others of its batch. torch switches oneDNN off for good after a product of bfloat16 numbers on a
+    CPU that cannot multiply them.
     """
     import torch
 
@@ -180,11 +170,7 @@ def _reproducible_torch() -> Iterator[None]:
 
 
 def _use_one_thread() -> None:
-    """Give torch one thread in this thread, whatever other threads set later.
-
-    torch reads the number that was set last, in any thread, when a thread first needs it. So the
-    number is asked for, and then set.
-    """
+    """Give torch one thread here; asked first, because torch reads the number at first use."""
     import torch
 
     torch.get_num_threads()
@@ -193,12 +179,7 @@ def _use_one_thread() -> None:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """How far a training is.
-
-    `phase` is `search` (for the number of epochs), `searched`, `all` (training on all rows) or
-    `finished`, `epoch` the number of epochs of this phase. `losses` are those of the held-out rows
-    after each epoch of the search.
-    """
+    """How far a training is: `search`, `searched`, `all` (rows) or `finished`, epochs, losses."""
 
     phase: str = "search"
     epoch: int = 0
@@ -249,10 +230,7 @@ def best_epoch(losses: list[float]) -> int:
 
 
 def start_training(network: Any, rows: IntArray) -> Any:
-    """Give a network its first weights, move it to the device of its data; return an optimizer.
-
-    `rows` are the rows of the training.
-    """
+    """Give a network its first weights, move it to its device, and return an optimizer."""
     import torch
 
     with torch.no_grad():
@@ -264,11 +242,7 @@ def start_training(network: Any, rows: IntArray) -> Any:
 
 
 def run_epoch(network: Any, optimizer: Any, rows: IntArray, epoch: int) -> None:
-    """Train a network on some rows for one epoch.
-
-    The number of the epoch, from 0, decides the order of batches, the dropout and the learning rate
-    of the warm-up.
-    """
+    """Train a network on some rows for one epoch; its number decides all random draws."""
     import torch
 
     config = network.config
@@ -301,10 +275,9 @@ def no_dropout(values: Any) -> Any:
 class TrainingJob:
     """One network of one split: on which rows it is trained, and the file that keeps it.
 
-    `make` makes a network of the data and the configuration. `fold` is the fold of each row; the
-    network is trained on the rows outside `query_fold`. `kind` is what messages call the kind of
-    network, `name` what files do. `facts` are what decides the weights besides the configuration.
-    `saved` is how far earlier runs got. Without a folder in the context nothing is saved.
+    `make` makes a network of the data and the configuration. The network is trained on the rows
+    outside `query_fold`. `kind` is its name in messages, `name` in files. `facts` are what decides
+    the weights besides the configuration, `saved` is how far earlier runs got.
     """
 
     make: Callable[[BatchData, Any], Any]
@@ -373,10 +346,7 @@ class TrainingJob:
         return folder / f"{place}-{self.name}-{digest}.safetensors"
 
     def read(self) -> tuple[Checkpoint, Tensors]:
-        """Return how far earlier runs got, and the tensors they saved, after checking the file.
-
-        Unfinished files are removed.
-        """
+        """Return how far earlier runs got, and the tensors they saved, after checking the file."""
         if self.context.folder is None:
             return Checkpoint(), {}
         remove_unfinished(self.context.folder, f"{self.path.stem}*")
@@ -401,10 +371,7 @@ class TrainingJob:
             ) from error
 
     def save(self, checkpoint: Checkpoint, tensors: Tensors, pool: Pool) -> None:
-        """Write how far the training is, and its tensors, in place of the previous file.
-
-        Raise CancelledError if all jobs are to stop.
-        """
+        """Write how far the training is, and its tensors, unless all jobs are to stop."""
         pool.check_stopped()
         if self.context.folder is None:
             return
@@ -434,11 +401,11 @@ class TrainingJob:
         pool: Pool,
         held_out: IntArray | None = None,
     ) -> tuple[Any, list[float]]:
-        """Train on some rows for up to `epochs`; return the network and the losses.
+        """Train on some rows for up to `epochs`; return the network and held-out losses.
 
-        A `phase` that was saved is continued. `losses` are those of the held-out rows so far.
-        Held-out rows add a loss after each epoch, and the phase ends when it stops falling. The
-        training can stop before each batch, and is saved after each epoch.
+        A `phase` that was saved is continued. Held-out rows add a loss after each epoch, and the
+        phase ends when it stops falling. The training can stop before each batch, and is saved
+        after each epoch.
         """
         network = self.make(self.data, self.config)
         optimizer = start_training(network, rows)
@@ -485,10 +452,7 @@ class TrainingJob:
 
 
 def search(job: TrainingJob, pool: Pool) -> list[float]:
-    """Train without the held-out rows until their loss stops falling; return it for each epoch.
-
-    The result is empty if no rows are held out, and what was saved if an earlier run finished it.
-    """
+    """Train without held-out rows until their loss stops falling; return it for each epoch."""
     if job.saved.phase != "search":
         return job.saved.losses
     losses: list[float] = []
@@ -505,10 +469,9 @@ def search(job: TrainingJob, pool: Pool) -> list[float]:
 
 
 def score_queries(job: TrainingJob, pool: Pool) -> tuple[FloatArray, int]:
-    """Train the network of a job; return the scores (queries, outputs) and the number of epochs.
+    """Train a network for the best number of epochs, or read it; return scores (queries, outputs).
 
-    It is trained on all rows outside the fold of the queries, for the number of epochs that the
-    search finds best; or its weights are read, if an earlier run has finished it.
+    Also return the number of epochs.
     """
     losses = search(job, pool)
     epochs = best_epoch(losses) or UNSEARCHED_EPOCHS
@@ -530,11 +493,7 @@ def score_queries(job: TrainingJob, pool: Pool) -> tuple[FloatArray, int]:
 def run_trainings(
     jobs: Sequence[TrainingJob], context: TrainingContext
 ) -> tuple[FloatArray, Metadata]:
-    """Train all networks; return the mean scores (rows, outputs) of all queries, and metadata.
-
-    Scores are means over the networks of a fold, and NaN in the common fold. The metadata has the
-    epochs of each network by fold, and the number of networks trained now.
-    """
+    """Train all networks; return the mean scores (rows, outputs) of all queries, and metadata."""
     outcomes = run_jobs(jobs, score_queries, context)
     scores_by_fold: dict[int, list[FloatArray]] = {}  # of each network
     epochs: dict[int, list[int]] = {}

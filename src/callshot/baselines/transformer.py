@@ -99,10 +99,7 @@ class AstEncoder(nn.Module):
     def forward(
         self, patches: Tensor, mask: Mask = None, dropout: Dropout = no_dropout
     ) -> Tensor:
-        """Return tokens (crops, columns, 8, width) of patches (crops, columns, 8, 256).
-
-        `mask` is (crops, columns); None if all columns are real.
-        """
+        """Return tokens (crops, columns, 8, width) of patches (crops, columns, 8, 256)."""
         columns = patches.shape[1]
         position = self.position_embedding["grid"][:columns]
         tokens = (self.patch(patches) + position).flatten(1, 2)
@@ -120,10 +117,7 @@ class AstEncoder(nn.Module):
         return tokens.unflatten(1, (columns, COLUMN_PATCHES))
 
     def initialize(self, generator: torch.Generator) -> None:
-        """Draw first weights: Xavier for linear layers, sines and cosines for positions.
-
-        Norms start with 1, all biases with 0.
-        """
+        """Draw first weights: Xavier for linear layers, sines and cosines for positions."""
         for name, tensor in self.named_parameters():
             if name.startswith("position_embedding"):
                 continue
@@ -161,10 +155,7 @@ class AstBlock(nn.Module):
         self.fc2 = nn.Linear(config.inner, width)
 
     def forward(self, tokens: Tensor, mask: Mask, dropout: Dropout) -> Tensor:
-        """Return tokens of the same shape, (crops, tokens, width).
-
-        `mask` (crops, 1, 1, tokens) says which tokens are real; None if all are.
-        """
+        """Return tokens of the same shape, (crops, tokens, width); mask (crops, 1, 1, tokens)."""
         projected = self.qkv(self.norm1(tokens))
         parts = projected.chunk(3, dim=-1)
         query, key, value = (split_heads(part, self.heads) for part in parts)
@@ -233,10 +224,7 @@ class BeatsEncoder(nn.Module):
     def forward(
         self, patches: Tensor, mask: Mask = None, dropout: Dropout = no_dropout
     ) -> Tensor:
-        """Return tokens (crops, columns, 8, width) of patches (crops, columns, 8, 256).
-
-        `mask` is (crops, columns); None if all columns are real.
-        """
+        """Return tokens (crops, columns, 8, width) of patches (crops, columns, 8, 256)."""
         columns = patches.shape[1]
         normalised = self.patch_norm(self.patch(patches))
         tokens = self.projection(normalised.flatten(1, 2))
@@ -269,10 +257,7 @@ class PositionConvolution(nn.Module):
         self.length = nn.Parameter(torch.ones(1, 1, config.kernel))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Mix each token with its neighbours.
-
-        In float32, because torch computes it wrongly in bfloat16 on some CPUs.
-        """
+        """Mix each token with its neighbours, in float32: bfloat16 is wrong on some CPUs."""
         norm = self.direction.norm(dim=(0, 1), keepdim=True)
         kernel = self.direction * (self.length / norm)
         padding = kernel.shape[-1] // 2
@@ -310,7 +295,7 @@ class BeatsBlock(nn.Module):
         """Return tokens of the same shape, (crops, tokens, width).
 
         `bias` (heads, tokens, tokens) is what attention adds for the distance of two tokens, before
-        the gate; `mask` (crops, tokens) says which tokens are real; None if all are.
+        the gate; `mask` is (crops, tokens).
         """
         layers = (self.q, self.k, self.v)
         query, key, value = (split_heads(layer(tokens), self.heads) for layer in layers)
@@ -444,10 +429,7 @@ class Pretrained(NamedTuple):
 
 
 def read_pretrained(path: Path) -> Pretrained:
-    """Read a checkpoint of AST or BEATs; its content decides which of them it is.
-
-    Raises InputError if it is neither, or damaged.
-    """
+    """Read a checkpoint of AST or BEATs; its content decides which of them it is."""
     if not path.is_file():
         raise InputError(
             f"{path}: expected a checkpoint of AST or BEATs, found no file"
@@ -474,8 +456,7 @@ def _convert(
 ) -> tuple[Config, dict[str, Tensor], tuple[str, ...]]:
     """Return the encoder of a checkpoint, its weights by our names, and unused tensors.
 
-    `content` maps the checkpoint's names to tensors; a BEATs has `cfg` and `model`. Raises if sizes
-    or names are not those of AST or BEATs, or values are not finite.
+    Raises if sizes or names are not those of AST or BEATs, or values are not finite.
     """
     tensors = {}
     for name, tensor in content.get("model", content).items():
@@ -527,10 +508,7 @@ def _convert(
 def _convert_ast(
     tensors: Mapping[str, Tensor], names: Names, take: Callable[..., Tensor]
 ) -> tuple[AstConfig, dict[str, Tensor]]:
-    """Return the sizes of an AST, and its weights that need a new shape: patches and positions.
-
-    `names` are the checkpoint's names; `take` returns tensors and counts them as used.
-    """
+    """Return the sizes of an AST, and its weights that need a new shape: patches and positions."""
     blocks = names["blocks"]
     width = len(tensors[f"{names['patch']}.bias"])
     if width % HEAD_WIDTH:
@@ -568,11 +546,10 @@ def _convert_ast(
 
 
 def interpolate_grid(grid: Frames, stride: int) -> Frames:
-    """Interpolate a pretrained position embedding at our patches, which do not overlap.
+    """Interpolate a position embedding (bands, times, width) at our patches, which do not overlap.
 
-    `grid` (bands, times, width) is the embedding of patches that are `stride` frames and bands
-    apart. The result is (64 columns, 8 bands, width). Values are linear between two positions and
-    constant after the last.
+    `stride` is the distance of its patches. The result is (64 columns, 8 bands, width). Values are
+    linear between two positions and constant after the last.
     """
     # First along the bands, then along the times: each round swaps the axes.
     for count in (COLUMN_PATCHES, MAX_COLUMNS):
@@ -589,11 +566,7 @@ def interpolate_grid(grid: Frames, stride: int) -> Frames:
 
 
 def _read_beats_config(cfg: Mapping[str, Any]) -> BeatsConfig:
-    """Return the sizes in the configuration of a BEATs checkpoint.
-
-    Options that the shapes of tensors do not show are checked, as only one value of each is
-    supported.
-    """
+    """Return the sizes in the configuration of a BEATs; check that the rest is supported."""
     for name, required in BEATS_REQUIRED.items():
         # By their text: 1 is not True, and comparing a tensor does not give a bool.
         if repr(cfg[name]) != repr(required):

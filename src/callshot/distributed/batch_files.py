@@ -23,11 +23,7 @@ def make_batch_file(
     hours: int = 24,
     gpu: bool = False,
 ) -> str:
-    """Return the text of a batch file that runs a command of callshot on a cluster.
-
-    `system` is slurm or pbs, `command` the words after `callshot`. The file asks for a number of
-    workers, `threads` for each worker, `memory` in GB for each thread, and hours.
-    """
+    """Return a batch file for slurm or pbs; `memory` is in GB for each thread of a worker."""
     numbers = {"workers": workers, "threads": threads, "memory": memory, "hours": hours}
     for name, number in numbers.items():
         check_range(name, number, 1)

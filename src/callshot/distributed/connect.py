@@ -184,11 +184,7 @@ def _silence_logs() -> None:
 
 
 def _start_local(stack: ExitStack, count: int, threads: int | None) -> Any:
-    """Start a cluster of `count` processes on this machine; return it.
-
-    They end when the stack is closed, or with this process. `threads` is for each process; by
-    default they share the cores evenly.
-    """
+    """Start a cluster of processes on this machine; they end with the stack or this process."""
     from multiprocessing import resource_tracker
 
     import dask
@@ -267,10 +263,7 @@ def _complete_starts(stack: ExitStack) -> None:
 
 
 def _restore_workers(cluster: Any, count: int) -> None:
-    """Start workers of a local cluster again that Dask gave up, up to `count` in all.
-
-    Dask gives up a worker whose process was killed while it started.
-    """
+    """Start workers of a local cluster again that Dask gave up: those killed while they started."""
     gone = [
         name
         for name, nanny in cluster.workers.items()
@@ -349,8 +342,8 @@ def _explain_silence(where: str) -> Iterator[None]:
 async def _check_versions(client: "Client", where: str) -> None:
     """Raise ClusterError if a worker has no callshot, or another version.
 
-    Such a worker would die of a task without a message. Workers that are busy answer too; one that
-    does not answer within 10 s is not waited for.
+    Such a worker would die of a task without a message. Busy workers answer too; others are not
+    waited for longer than 10 s.
     """
 
     # Needs no callshot: of inner functions, Dask sends the code.

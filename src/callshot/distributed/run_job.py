@@ -142,11 +142,7 @@ class JobRun:
         self.seen_s = time.monotonic()  # when there were workers
 
     def outcomes(self) -> Iterator[Outcome]:
-        """Yield the outcome of each item as items end; cancel the rest if the caller stops.
-
-        Items that ended a process are tried alone when nothing else runs; then come items that
-        other processes work on.
-        """
+        """Yield the outcome of each item as items end; cancel the rest if the caller stops."""
         try:
             self._follow_workers()
             self._submit(self._first_tasks())
@@ -168,10 +164,7 @@ class JobRun:
                 future.release()
 
     def _follow_workers(self) -> None:
-        """Look every 2 s which workers there are; send tasks again whose workers are gone.
-
-        Raises ClusterError if there has been no worker that can run the job for 300 s.
-        """
+        """Look every 2 s which workers there are; send tasks again whose workers are gone."""
         now_s = time.monotonic()
         if now_s - self.counted_s < COUNT_S:
             return
@@ -244,10 +237,7 @@ class JobRun:
             self.ended.update(futures)
 
     def _others(self, worker: str | None = None) -> list[str]:
-        """Return the workers that may try a task again: all but `worker` and those that failed.
-
-        The list is empty, which means any worker, if there is none to avoid.
-        """
+        """Return the workers that may try a task again (none: any), without those that failed."""
         others = [
             address
             for address in self.addresses
@@ -258,8 +248,8 @@ class JobRun:
     def _receive(self, future: "Future", result: Any) -> Iterator[Outcome]:
         """Yield the outcomes of a task that ended, unless it was sent again meanwhile.
 
-        `result` is what `run_items` returned, or the error. Items that have to be tried again are
-        sent again; an error that concerns the whole job is raised.
+        `result` is what `run_items` returned, or the error. Errors that concern the whole job are
+        raised.
         """
         from distributed import KilledWorker
 
@@ -312,11 +302,7 @@ class JobRun:
     def _finish_item(
         self, number: int, state: str, value: Any, worker: str
     ) -> Iterator[Outcome]:
-        """Yield the outcome of an item by the report of a worker, or have it tried again.
-
-        `value` is the result, or the reason of a failure. A result that no worker can write ends
-        the job.
-        """
+        """Yield the outcome of an item by the report of a worker, or have it tried again."""
         if state == DONE:
             self.usage.items += 1
             yield Outcome(number, value)

@@ -40,10 +40,7 @@ class WorkerUnfit(Exception):
 
 
 class OpeningFailed(Exception):
-    """A worker could not open what a job needs, but another one may: `args` are both texts.
-
-    The first is the address of the worker, the second the reason.
-    """
+    """A worker, args[0], could not open what a job needs; args[1] says why. Another one may."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +67,9 @@ def find_versions() -> dict[str, str]:
 
 
 def run_items(work: Work, pickled: bytes) -> tuple[str, list[Report]]:
-    """Run the function of a job on the items of a task; one that fails stops no other.
+    """Run the function of a job on the items of a task; return the worker's address, and reports.
 
-    `pickled` are the items with their numbers. The first task of a job opens what the job needs,
-    such as a model. Return the address of the worker, and a report for each item.
+    `pickled` are the items with their numbers. The first task of a job opens what the job needs.
     """
     from distributed import get_worker
 
@@ -96,10 +92,7 @@ def run_items(work: Work, pickled: bytes) -> tuple[str, list[Report]]:
 
 
 def _run_item(job: Job, state: Any, item: Any) -> tuple[str, Any]:
-    """Run the function of a job on an item; return how it ended, and its value or the reason.
-
-    It ends as DONE, LATER (without a reason), NOT_WRITTEN or FAILED.
-    """
+    """Run the function of a job on an item; return how it ended, and its value or the reason."""
     try:
         return DONE, job.function(state, item)
     except TryLater:
@@ -115,9 +108,8 @@ def _run_item(job: Job, state: Any, item: Any) -> tuple[str, Any]:
 def _open(work: Work, threads: int, address: str) -> Any:
     """Return what the job needs, or the error with which this worker refuses its tasks.
 
-    WorkerUnfit is for errors that end the job: other versions, a missing package, or an error of
-    callshot itself. Any other error, such as one of a disk, may be transient, or of this worker
-    alone: it is retried, and then becomes OpeningFailed.
+    WorkerUnfit ends the job: other versions, a missing package, or an error of callshot itself. Any
+    other error, such as one of a disk, is retried, and then becomes OpeningFailed.
     """
     for name, actual in find_versions().items():
         expected = work.versions.get(name)

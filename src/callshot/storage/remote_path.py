@@ -87,10 +87,7 @@ def is_remote(path: PurePath) -> TypeGuard["RemotePath"]:
 
 
 def check_no_url(path: Path) -> None:
-    """Raise OptionError where a URL is given and only local paths are supported.
-
-    A Path made of a URL has a part such as `s3:`.
-    """
+    """Raise OptionError where a URL is given and only local paths are supported."""
     for number, part in enumerate(path.parts):
         if PROTOCOL.fullmatch(part):
             url = f"{part}//{'/'.join(path.parts[number + 1 :])}"
@@ -165,11 +162,7 @@ def _why_not_supported(protocol: str) -> str:
 
 @dataclass(frozen=True)
 class RemoteStatus:
-    """What `Path.stat` returns, of a remote file.
-
-    `st_mtime_ns` is no time: it stands for the ETag, or whatever changes with the file; it is
-    UNKNOWN_VERSION where a server names nothing of that kind.
-    """
+    """What `Path.stat` returns, of a remote file; `st_mtime_ns` stands for its ETag or the like."""
 
     st_size: int
     st_mtime_ns: int
@@ -270,20 +263,14 @@ class RemotePath(PurePosixPath):
         return RemoteStatus(size, int.from_bytes(digest[:7], "big"), stat.S_IFREG)
 
     def has_exact_version(self) -> bool:
-        """Return whether every change gives another version.
-
-        A time may be in whole seconds, and web servers make an ETag of it.
-        """
+        """Return whether every change gives another version; web servers make an ETag of a time."""
         if self.protocol in WEB:
             return False
         info = self.info()
         return any(info.get(key) for key in CONTENT_KEYS)
 
     def info(self) -> Info:
-        """Return what the store says about a file or folder, with its `type` and `size`.
-
-        Of a file from a listing, it is what the store said then.
-        """
+        """Return what the store says, or said in a listing: `type`, `size` and others."""
         if self._info is not None:
             return self._info
         is_server = len(self.parts) == 2
@@ -300,9 +287,10 @@ class RemotePath(PurePosixPath):
         return path
 
     def with_listing(self, files: Iterable["RemotePath"]) -> "RemotePath":
-        """Return a folder that knows its files from a listing, where that is safe.
+        """Return a folder that knows its files from a listing.
 
-        S3 alone refuses to send a part of a file that is no longer the one that was listed.
+        Only in S3, which refuses to send a part of a file that is no longer the one that was
+        listed.
         """
         folder = RemotePath(self)
         if self.protocol in S3:
@@ -314,10 +302,7 @@ class RemotePath(PurePosixPath):
         return folder
 
     def open_stream(self) -> Any:
-        """Open a file of fsspec to read ranges of it, without a cache.
-
-        S3 refuses to read the file if it is no longer the version that is known.
-        """
+        """Open a file to read ranges of it, without a cache; in S3 of the known version."""
         store, place = self.find_store()
         info = self.info()
         if self.protocol not in (*S3, *WEB):
@@ -401,8 +386,8 @@ class RemotePath(PurePosixPath):
     def find_store(self) -> tuple[Any, str]:
         """Return the file system of fsspec, and the name of this file there.
 
-        fsspec's own functions for URLs are not used: they would take two colons in a name for a
-        chain of URLs, which may lead anywhere.
+        fsspec's own functions for URLs would take two colons in a name for a chain of URLs, which
+        may lead anywhere.
         """
         from fsspec import get_filesystem_class
 
@@ -428,10 +413,7 @@ def add_signatures(signatures: dict[str, str]) -> None:
 
 
 def _store_options(protocol: str) -> Info:
-    """Return options of fsspec's file system, unless the user has set them.
-
-    They switch off the retries of the library, since callshot retries, and shorten its waits.
-    """
+    """Switch off the library's retries and shorten its waits, unless the user has set them."""
     from fsspec.config import conf
 
     if protocol in S3:
@@ -460,8 +442,7 @@ def is_safe_name(name: str) -> bool:
 def know_files(folder: Path, names: Iterable[str]) -> Path:
     """Prefetch size and version of some files of a folder in S3; return a folder that knows them.
 
-    Other folders are returned as they are. A file that does not exist is an error only when it is
-    opened. To be used within one command: what it knows may be old in the next one.
+    A file that does not exist is an error only when it is opened. For use within one command.
     """
     if not is_remote(folder) or folder.protocol not in S3:
         return folder
@@ -481,10 +462,7 @@ def know_files(folder: Path, names: Iterable[str]) -> Path:
 
 
 def why_not_writable_remote(folder: RemotePath) -> str:
-    """Return why files cannot be written to a folder; empty if they can.
-
-    A small file is written and removed to find out.
-    """
+    """Return why files cannot be written to a folder, by writing a small one; empty if they can."""
     if folder.protocol in WEB:
         return READ_ONLY
     path = folder / TEST_FILE
@@ -516,11 +494,6 @@ def local_copy(path: Path, checksum: str | None = None) -> Path:
     A copy is made once for each version of the file, or every time if the server names no version.
     With `checksum` (SHA-256, in hexadecimal) the server is not asked for the version, and a copy
     with another checksum is made again.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be read, or no copy can be written.
     """
     if not is_remote(path):
         return path

@@ -1,16 +1,14 @@
 """What a store is asked for: one call with retries, or ranges of the bytes of a file.
 
-Transient errors are retried, up to 5 times over about 6 seconds: no answer, a dropped connection,
-too many requests, errors of the server. Permanent ones are not: no such file, no permission. Once
-3 calls in a row have failed for good, the storage counts as gone: until a call succeeds, each is
+Transient errors are retried, up to 5 times over about 6 seconds; permanent ones are not. Once 3
+calls in a row have failed for good, the storage counts as gone: until a call succeeds, each is
 tried once, so that the rejects of many recordings do not take hours.
 
 libsndfile reads 8 kB at a time, and each request takes a round trip. The first range is small,
 because a header is often all that is needed. Each range is as long as what is expected to be read,
 and while reads follow each other at least twice as long as the one before. The latest ranges stay
-in memory: readers go back by a margin or a window. The starts of files stay in memory for other
-readers of the same version, since a recording is opened several times; so do the latest ranges of
-small files in a store whose versions are exact.
+in memory: readers go back by a margin or a window. So do the starts of files, for other readers of
+the same version, and the ranges of small files whose versions are exact.
 """
 
 import errno
@@ -75,12 +73,7 @@ _failures = 0  # calls in a row that failed after all attempts
 def call_store(name: object, call: Callable[[], Answer]) -> Answer:
     """Call a store, and retry if the error is transient; return what the call returns.
 
-    `name` is the file or folder in the error.
-
-    Raises
-    ------
-    FileNotFoundError, PermissionError, OSError
-        With one line as `strerror`, without secrets.
+    Other errors become an OSError for `name`, with one line without secrets as `strerror`.
     """
     global _failures
     attempts = 1 if _failures >= FAILURES_OF_GONE else ATTEMPTS
@@ -104,10 +97,7 @@ def call_store(name: object, call: Callable[[], Answer]) -> Answer:
 
 
 def _explain(name: object, error: Exception) -> tuple[OSError, bool]:
-    """Return an OSError with a message of one line for any error of a store.
-
-    The second value is whether the error is transient, so that the call may succeed later.
-    """
+    """Return an OSError with a message of one line, and whether a later call may succeed."""
     status = _find_status(error)
     kind = type(error).__name__
     # fsspec calls a web server that does not answer "not found".
@@ -137,10 +127,7 @@ def _explain(name: object, error: Exception) -> tuple[OSError, bool]:
 
 
 def _find_status(error: BaseException) -> int | None:
-    """Return the HTTP status in an exception of aiohttp, Google, Azure or botocore, or its cause.
-
-    Return None if there is none.
-    """
+    """Return the HTTP status in an exception of a store's library, or its cause."""
     names = ("status", "status_code", "code")
     values: Iterable[object] = (getattr(error, name, None) for name in names)
     response = getattr(error, "response", None)
@@ -314,11 +301,7 @@ class RangeReader(io.RawIOBase):
         return content[:count]
 
     def _load_range(self) -> bytes:
-        """Request the range of bytes that begins at the position, and return it.
-
-        It is as long as what is expected to be read. If it follows the range before, it is at least
-        twice as long as that one.
-        """
+        """Request the range of bytes that begins at the position, and return it."""
         continues = False
         if self._ranges:
             start, content = self._ranges[-1]
