@@ -291,5 +291,3 @@ def test_a_damaged_file_is_an_error_before_anything_is_trained(
         choose_cell(*make_dataset(), hidden=4, context=TrainingContext(folder=folder))
     assert str(error.value).startswith(f"{path}: ")
     assert "\n" not in str(error.value)
-
-

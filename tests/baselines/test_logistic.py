@@ -78,7 +78,7 @@ def test_equal_rows_and_constant_columns_are_trained_on_and_equal_queries_tie():
             assert len(np.unique(scores[rows[is_twin]], axis=0)) == 1
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(st.integers(3, 12), st.integers(0, 2))
 def test_inner_folds_hold_every_class_no_query_and_no_recording_twice(folds, number):
     episodes = gaussian((40, 24, 12), folds=folds)
@@ -163,7 +163,7 @@ def choose_by_scikit_learn(episodes, number):
 @threadpool_limits.wrap(limits=1)
 def test_small_splits_have_scikit_learns_choice():
     chosen = set()
-    for seed, number in ((0, 0), (1, 1), (1, 3)):
+    for seed, number in ((0, 0), (1, 1)):
         episodes = small(seed)
         c = choose_c(episodes, number)
         assert c == choose_by_scikit_learn(episodes, number), (seed, number)

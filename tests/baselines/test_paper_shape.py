@@ -22,9 +22,9 @@ from corpora import episodes_of
 
 CORPUS = "elephant-voices"
 SHOTS = (1, 5, 6, 7, 8, 9, 12, 15, 40)
-DRAWS = 30
+DRAWS = 20
 SIMULATED = (1, 5, 7, 9, 40)
-SAMPLES = 25
+SAMPLES = 15
 LARGEST_ERROR = 2  # shots, of the crossover of one corpus
 
 

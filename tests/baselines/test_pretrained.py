@@ -16,7 +16,7 @@ from callshot.errors import InputError
 torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
 
-from callshot.baselines.transformer import (  # noqa: E402  # noqa: E402
+from callshot.baselines.transformer import (  # noqa: E402
     AstConfig,
     BeatsConfig,
     distance_buckets,
@@ -43,17 +43,7 @@ CFG = {
     "activation_fn": "gelu",
     "finetuned_model": False,
 }
-SMALL_BEATS = BeatsConfig(
-    width=24,
-    layers=2,
-    heads=3,
-    inner=40,
-    patch_width=12,
-    buckets=16,
-    max_distance=40,
-    kernel=6,
-    kernel_groups=4,
-)
+SMALL_BEATS = BeatsConfig(24, 2, 3, 40, 12, 16, 40, 6, 4)
 HUGGING_FACE = "audio_spectrogram_transformer."
 
 
@@ -119,10 +109,7 @@ def encode(path, frames, mask=None):
 
 def save_hugging_face(folder, stride=16):
     """Save a small random AST with transformers, and return its encoder."""
-    transformers = pytest.importorskip(
-        "transformers",
-        reason="transformers is not installed: pip install 'callshot[baselines]'",
-    )
+    transformers = pytest.importorskip("transformers")
     config = transformers.ASTConfig(
         hidden_size=128,
         num_hidden_layers=2,
@@ -154,31 +141,26 @@ def rename_to_original(tensors):
         "layernorm_before": "norm1",
         "layernorm_after": "norm2",
         "layernorm": "norm",
+        "attention.attention.query": "attn.qkv",
     }
-    renamed: dict[str, Any] = {}
+    renamed: dict[str, Any] = {"module.mlp_head.1.bias": torch.zeros(527)}
     for name, tensor in tensors.items():
-        if "attention.attention" in name or name.startswith("classifier"):
+        if name.endswith(("key.weight", "key.bias", "value.weight", "value.bias")):
             continue
+        if "attention.query" in name:
+            parts = [name.replace("query", part) for part in ("query", "key", "value")]
+            tensor = torch.cat([tensors[part] for part in parts])
         original = name.removeprefix(HUGGING_FACE)
         for part, replacement in names.items():
             original = original.replace(part, replacement)
-        renamed[f"module.v.{original}"] = tensor
-    for number in range(2):
-        attention = f"{HUGGING_FACE}encoder.layer.{number}.attention.attention."
-        for kind in ("weight", "bias"):
-            parts = [
-                tensors[f"{attention}{name}.{kind}"]
-                for name in ("query", "key", "value")
-            ]
-            renamed[f"module.v.blocks.{number}.attn.qkv.{kind}"] = torch.cat(parts)
-    renamed["module.mlp_head.1.bias"] = torch.zeros(527)
-    renamed["module.v.head.bias"] = torch.zeros(1000)
+        if not name.startswith("classifier"):
+            renamed[f"module.v.{original}"] = tensor
     return renamed
 
 
 def test_ast_equals_that_of_transformers(tmp_path):
     network = save_hugging_face(tmp_path)
-    frames = torch.randn(2, 1024, 128, generator=torch.Generator().manual_seed(2))
+    frames = torch.randn(1, 1024, 128, generator=torch.Generator().manual_seed(2))
     with torch.no_grad():
         tokens = network(frames).last_hidden_state[:, 2:]
     expected = tokens.unflatten(1, (8, 64)).transpose(1, 2)
@@ -195,15 +177,9 @@ def test_both_checkpoints_of_ast_give_the_same_network(tmp_path):
     expected = encode(tmp_path / "model.safetensors", frames)
     assert torch.equal(encode(tmp_path / "ast.pth", frames), expected)
     pretrained = read_pretrained(tmp_path / "ast.pth")
-    assert pretrained.unused == ("mlp_head.1.bias", "v.head.bias")
-    assert pretrained.encoder == AstConfig(
-        width=128,
-        layers=2,
-        heads=2,
-        inner=96,
-        special_tokens=2,
-        front_end=AST_FRONT_END,
-    )
+    assert pretrained.unused == ("mlp_head.1.bias",)
+    sizes = {"width": 128, "layers": 2, "heads": 2, "inner": 96, "special_tokens": 2}
+    assert pretrained.encoder == AstConfig(**sizes, front_end=AST_FRONT_END)
 
 
 @pytest.mark.parametrize("stride", [10, 16])
@@ -317,15 +293,12 @@ def test_beats_equals_a_slow_transcription(tmp_path):
 
 
 def test_buckets_equal_those_of_transformers():
-    wavlm = pytest.importorskip(
-        "transformers.models.wavlm.modeling_wavlm",
-        reason="transformers is not installed",
-    )
+    wavlm = pytest.importorskip("transformers.models.wavlm.modeling_wavlm")
     attention = wavlm.WavLMAttention(16, 2, num_buckets=320, max_distance=800)
     with torch.no_grad():
         attention.rel_attn_embed.weight[:, 0] = torch.arange(320.0)
-        expected = attention.compute_bias(1000, 1000)[0]
-    assert np.array_equal(distance_buckets(1000, 320, 800), expected.numpy())
+        expected = attention.compute_bias(900, 900)[0]
+    assert np.array_equal(distance_buckets(900, 320, 800), expected.numpy())
 
 
 def test_masked_columns_change_nothing(tmp_path):
@@ -416,13 +389,10 @@ def check_error(path, message):
     ("content", "message"),
     [
         ({"cfg": CFG, "model": {"x": Anything()}}, "Weights only load failed"),
-        ([1, 2], "list"),
         ({"a\nb": torch.zeros(1), "c": torch.zeros(1)}, "KeyError"),
         ({"cfg": CFG | {"deep_norm": False}, "model": {}}, "deep_norm = False, not"),
-        ({"cfg": CFG | {"deep_norm": torch.ones(2)}, "model": {}}, "deep_norm"),
         ({"cfg": {}, "model": {}}, "KeyError: 'input_patch_size'"),
         ({"cfg": "text", "model": beats_tensors()}, "got other content"),
-        ({"cfg": CFG, "model": [1]}, "list"),
         ({"cfg": CFG, "model": {}}, "KeyError: 'patch_embedding.weight'"),
     ],
 )
@@ -456,9 +426,8 @@ def test_a_size_that_contradicts_the_tensors_is_an_error(size, tmp_path):
         lambda weight: torch.quantize_per_tensor(weight, 0.1, 0, torch.qint8),
         lambda weight: weight * math.nan,
         lambda weight: weight.double() * 1e300,
-        lambda weight: torch.zeros(8, 8),
     ],
-    ids=["sparse", "meta", "complex", "quantised", "nan", "too large", "other shape"],
+    ids=["sparse", "meta", "complex", "quantised", "nan", "too large"],
 )
 def test_a_tensor_that_is_no_weight_is_an_error(spoil, tmp_path):
     name = "encoder.layers.1.fc1.weight"
@@ -466,42 +435,21 @@ def test_a_tensor_that_is_no_weight_is_an_error(spoil, tmp_path):
     check_error(save_beats(tmp_path / "beats.pt", **tensors), "got other content")
 
 
-def test_parameters_are_read_like_tensors(tmp_path):
-    parameters = {
-        name: torch.nn.Parameter(tensor) for name, tensor in beats_tensors().items()
-    }
-    torch.save({"cfg": CFG, "model": parameters}, tmp_path / "parameters.pt")
-    weights = read_pretrained(tmp_path / "parameters.pt").weights
-    expected = read_pretrained(save_beats(tmp_path / "beats.pt")).weights
-    assert weights.keys() == expected.keys()
-    assert all(torch.equal(weights[name], tensor) for name, tensor in expected.items())
-
-
-@pytest.fixture(scope="module")
-def ast_tensors(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("ast")
-    save_hugging_face(folder)
-    return dict(safetensors.load_file(folder / "model.safetensors"))
-
-
 POSITION = "embeddings.position_embeddings"
 BIAS = "embeddings.patch_embeddings.projection.bias"
-INNER = "encoder.layer.0.intermediate.dense.weight"
 
 
 @pytest.mark.parametrize(
     ("name", "shape", "message"),
     [
         (POSITION, (1, 146, 128), "144 positions of patches, not one of"),
-        (POSITION, (), "got other content"),
         (BIAS, (100,), "width 100, not in heads of 64"),
-        (INNER, (0, 128), "got other content"),
         ("layernorm.weight", (64,), "size mismatch for norm.weight"),
     ],
 )
-def test_an_ast_with_another_shape_is_an_error(
-    name, shape, message, ast_tensors, tmp_path
-):
-    changed = ast_tensors | {f"{HUGGING_FACE}{name}": torch.zeros(shape)}
+def test_an_ast_with_another_shape_is_an_error(name, shape, message, tmp_path):
+    save_hugging_face(tmp_path)
+    tensors = safetensors.load_file(tmp_path / "model.safetensors")
+    changed = tensors | {f"{HUGGING_FACE}{name}": torch.zeros(shape)}
     safetensors.save_file(changed, tmp_path / "other.safetensors")
     check_error(tmp_path / "other.safetensors", message)

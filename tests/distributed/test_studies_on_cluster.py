@@ -74,7 +74,7 @@ class LostCluster:
 
 
 PROTOCOL = make_protocol(
-    shots="1-4,all",
+    shots="1-2,all",
     draws=5,
     bootstraps=20,
     shared_draws=10,
@@ -82,7 +82,7 @@ PROTOCOL = make_protocol(
     permutations=9,
     classifiers=("centroid", "cosine"),
 )
-BLOCKS = 4 * 3 * 2  # of shots, spreads and classifiers
+BLOCKS = 2 * 3 * 2  # of shots, spreads and classifiers
 
 
 def evaluate_table(folder, out, cluster=None, protocol=PROTOCOL):
@@ -102,7 +102,7 @@ def evaluate_table(folder, out, cluster=None, protocol=PROTOCOL):
 def test_an_evaluation_begins_again_after_a_lost_scheduler(tmp_path, cluster):
     write_embeddings(tmp_path / "mine.parquet")
     evaluate_table(tmp_path, "plain")
-    options = {"device": "cpu", "figure": False, "cluster": LostCluster(cluster, 10)}
+    options = {"device": "cpu", "figure": False, "cluster": LostCluster(cluster, 5)}
     table = [tmp_path / "mine.parquet"]
     out = tmp_path / "stopped"
     with pytest.raises(ClusterError, match="the scheduler is gone"):

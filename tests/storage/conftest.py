@@ -1,6 +1,10 @@
 """An S3 server with an empty bucket, and recordings in three formats."""
 
+from contextlib import contextmanager
+from unittest.mock import patch
+
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from callshot.storage import requests
 from sounds import record
@@ -27,6 +31,38 @@ def bucket(server, monkeypatch, tmp_path):
     store.proxy = server
     yield store
     server.reset()
+
+
+@pytest.fixture
+def memory(monkeypatch, tmp_path):
+    """Yield a store in memory, which is used as a bucket is."""
+    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(requests, "FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(requests, "_failures", 0)
+    store = MemoryFileSystem()
+    store.store.clear()
+    store.pseudo_dirs[:] = [""]
+    yield store
+    store.store.clear()
+
+
+@pytest.fixture
+def refuse():
+    """Return a block in which the store in memory refuses a method for some names."""
+
+    @contextmanager
+    def refuse(method, *names):
+        real = getattr(MemoryFileSystem, method)
+
+        def act(store, *paths, **options):
+            if any(name in path for path in paths for name in names):
+                raise PermissionError
+            return real(store, *paths, **options)
+
+        with patch.object(MemoryFileSystem, method, act):
+            yield
+
+    return refuse
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import callshot
-from callshot.detection.scan_files import scan_files
 from callshot.errors import InputError
 from callshot.storage import remote_path, to_path
 from stores import BUCKET, SECRET, serve_files, upload
@@ -45,37 +44,17 @@ def test_workers_read_and_write_a_bucket_and_signed_urls(
 
     monkeypatch.setattr(cluster.client, "map", note)
     (local / "a.txt").write_text("1.0\t2.0\tcall\n4.0\t5.0\tcall\n")
-    (local / "site/b.txt").write_text("2.0\t3.0\tother\n5.0\t6.0\tother\n")
     upload(bucket, local, f"{BUCKET}/in")
-    # index
     for out, workers in (("plain", None), ("cluster", cluster)):
         result = callshot.index_recordings(
             f"{URL}/in", f"{URL}/{out}", "mfcc", window_s=1, cluster=workers
         )
         assert result.added == ["a.wav", "site/b.flac", "site/c.ogg"]
     assert read_bucket(bucket, "cluster") == read_bucket(bucket, "plain")
-    # embed
     segments = callshot.segment(f"{URL}/in")
     remote = callshot.embed(segments, "mfcc", store=tmp_path / "a", cluster=cluster)
     disk = callshot.embed(callshot.segment(local), "mfcc", store=tmp_path / "b")
     assert np.array_equal(remote.matrix, disk.matrix)
-    # scan
-    model = callshot.learn(f"{URL}/in", "mfcc", window_s=1, store=tmp_path / "a")
-    model.write(f"{URL}/model.npz")
-    places = [to_path(f"{URL}/{name}") for name in ("model.npz", "in")]
-    for out, workers in (("scan", None), ("scan-cluster", cluster)):
-        scan_files(
-            *places,
-            to_path(f"{URL}/{out}"),
-            false_alarms=900,
-            adapt="none",
-            cluster=workers,
-        )
-    plain = read_bucket(bucket, "scan")
-    assert len(plain) > 8
-    for name, content in read_bucket(bucket, "scan-cluster").items():
-        if name != "scan.json":  # with the folder of the index
-            assert content == plain[name], name
     # a signed URL of one recording
     with serve_files(local) as url:
         signed = f"{url}/a.wav?{TOKEN}"
@@ -94,7 +73,7 @@ def test_workers_read_and_write_a_bucket_and_signed_urls(
         content = bucket.cat_file(name)
         assert SECRET.encode() not in content
         assert b"SIGNED" not in content
-    assert len(sent) > 3
+    assert len(sent) >= 3
     assert SECRET.encode() not in pickle.dumps([args[1:] for args, _ in sent])
     for text in (repr(sent), logged):
         assert SECRET not in text

@@ -39,15 +39,6 @@ def own_home(monkeypatch, tmp_path):
     monkeypatch.setattr(requests, "_failures", 0)
 
 
-@pytest.fixture
-def memory():
-    store = fsspec.filesystem("memory")
-    store.store.clear()
-    store.pseudo_dirs[:] = [""]
-    yield store
-    store.store.clear()
-
-
 @pytest.mark.parametrize(
     "text", ["a.wav", "/data/x", "C:/data", "C:", "a:b/c.wav", "", "x://", "é://x/y"]
 )

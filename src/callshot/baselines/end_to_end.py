@@ -30,9 +30,11 @@ from callshot.baselines.sequence_batches import (
     Crops,
     Signal,
     batch_crops,
-    log_mel_table,
+    check_signal,
+    log_mel,
     padded_index,
     random_crops,
+    stack_sequences,
     window_crops,
 )
 from callshot.baselines.training import (
@@ -74,7 +76,7 @@ def score_end_to_end(
     """Train a transformer outside each fold, and score its queries.
 
     Return log-odds (rows, outputs), averaged over frames, NaN in the common fold, and metadata.
-    `signals` are at 16 kHz; each is read once. `targets` is (rows, outputs), `groups` the recording
+    `signals` are at 16 kHz. `targets` is (rows, outputs), `groups` the recording
     of each row, `init` a file with weights to start from.
     """
     check_length("signals", len(signals), len(targets))
@@ -96,7 +98,11 @@ def score_end_to_end(
             "sha256": pretrained.digest,
             "unused": pretrained.unused,
         }
-    table = log_mel_table(signals, encoder.front_end)
+    frames = []
+    for row in range(len(signals)):  # each is read once
+        signal = check_signal(row, signals[row])
+        frames.append(log_mel(signal, encoder.front_end))
+    table = stack_sequences(frames)
     data = BatchData.load(table, targets, groups, context.network_device)
     config = FrameConfig(
         encoder=encoder, outputs=len(names), seed=context.seed, **settings

@@ -88,24 +88,9 @@ def train_dataset(
 ) -> BaselineResults:
     """Train every baseline of the options: on every encoder, or, if it reads audio, once.
 
-    Encoders with the same vectors as an earlier one are left out.
-
-    Parameters
-    ----------
-    dataset : Dataset
-    options : BaselineOptions
-    protocol : Protocol
-        Gives the samples and the seed of the spread `total`, if that is among the spreads, and the
-        shots and the sampler of logistic regression at every k.
-    sequences : sequence of sequences of arrays
-        For recurrent networks: for each encoder, one array per row of its episodes.
-    signals : sequence of arrays
-        For end-to-end networks: audio at 16 kHz, one array per row of the episodes.
-    context : TrainingContext, optional
-
-    Returns
-    -------
-    BaselineResults
+    Encoders with the same vectors as an earlier one are left out. `sequences` has, for each
+    encoder, one array per row of its episodes, `signals` audio at 16 kHz for each row. The protocol
+    gives the spreads, and the shots and the sampler of logistic regression at every k.
     """
     check_no_leak(dataset.first.recording, dataset.folds.fold)
     equal = equal_tables(dataset.tables)

@@ -18,7 +18,7 @@ import polars as pl
 from callshot.baselines.sequence_batches import BoolArray
 from callshot.errors import InputError
 from callshot.fewshot.dataset import EncoderDataset
-from callshot.fewshot.episodes import Episodes, Split, make_splits
+from callshot.fewshot.episodes import Episodes, make_splits
 from callshot.fewshot.kernels.ranks import ClassTables
 from callshot.fewshot.mean_interval import sample_constants
 from callshot.fewshot.metrics import MetricSums, by_sample, group_classes
@@ -112,34 +112,23 @@ def sum_metrics(
                 f"scores: row {rows_with_nan[0]} of the episodes: expected numbers, got NaN"
             )
         if units is None:
-            _add_fold(sums, split, table)
+            decided = table.argmax(axis=0).astype(np.uint16)
+            # As of one draw with one shot count.
+            metrics = measure_fold(split, table[None, None], decided[None, None])
+            sums.open_fold(split)
+            sums.add_decisions(ALL_SHOTS, metrics.decisions, metrics.tied)
+            values = by_sample([metrics])
         else:
-            _add_weighted_fold(sums, split, table, units[:, split.rows])
+            weights = units[:, split.rows]
+            sums.open_fold(split, weights.T * UNIT)
+            size = (len(ClassTables._fields), len(table), samples)
+            values = ClassTables(*np.zeros(size))
+            for n in np.flatnonzero(split.positives):
+                ranking = measure_ranking(table[n], split.relevant[n], weights)
+                values.ap[n], values.auroc[n] = ranking
+        sums.add_values(ALL_SHOTS, values)
     sums.finish(draws=1)
     return sums
-
-
-def _add_fold(sums: MetricSums, split: Split, scores: FloatArray) -> None:
-    """Add the metrics of scores (classes, queries) in one fold, and the decisions, to the sums."""
-    decided = scores.argmax(axis=0).astype(np.uint16)
-    # As of one draw with one shot count.
-    metrics = measure_fold(split, scores[None, None], decided[None, None])
-    sums.open_fold(split)
-    sums.add_decisions(ALL_SHOTS, metrics.decisions, metrics.tied)
-    sums.add_values(ALL_SHOTS, by_sample([metrics]))
-
-
-def _add_weighted_fold(
-    sums: MetricSums, split: Split, scores: FloatArray, units: IntArray
-) -> None:
-    """Add AP and AUROC of scores (classes, queries) in one fold, for each of the weightings."""
-    sums.open_fold(split, units.T * UNIT)
-    size = (len(ClassTables._fields), len(scores), len(units))
-    tables = ClassTables(*np.zeros(size))
-    for n in np.flatnonzero(split.positives):
-        ranking = measure_ranking(scores[n], split.relevant[n], units)
-        tables.ap[n], tables.auroc[n] = ranking
-    sums.add_values(ALL_SHOTS, tables)
 
 
 def baseline_frame(

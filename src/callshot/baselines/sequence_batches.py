@@ -356,15 +356,6 @@ def _mel_filters() -> FloatArray:
     return filters
 
 
-def log_mel_table(signals: Sequence[Any], front_end: FrontEnd) -> FrameTable:
-    """Return the log-mel frames of all signals in one table; check each signal, read once."""
-    frames = []
-    for row in range(len(signals)):
-        signal = check_signal(row, signals[row])
-        frames.append(log_mel(signal, front_end))
-    return stack_sequences(frames)
-
-
 def check_signal(row: int, signal: Any) -> Signal:
     """Return the signal of a row if it is a finite signal; raise InputError otherwise."""
     expected = f"signal of row {row}: expected samples at 16 kHz, one channel"

@@ -175,45 +175,38 @@ def hide_in_log(record: logging.LogRecord) -> bool:
 # Ranges
 
 
-class RangeMemory:
-    """The ranges of the latest files, up to a number of bytes, for all threads."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._lock = threading.Lock()
-        self.clear()
-
-    def find(self, file: FileVersion, position: int) -> bytes | None:
-        """Return bytes of a file from a position on, as far as they are in memory, or None."""
-        with self._lock:
-            for start, content in self._ranges.get(file, []):
-                if start <= position < start + len(content):
-                    self._ranges.move_to_end(file)
-                    return content[position - start :]
-        return None
-
-    def keep(self, file: FileVersion, position: int, content: bytes) -> None:
-        """Keep a range; forget the files that were not read for longest."""
-        with self._lock:
-            self._ranges.setdefault(file, []).append((position, content))
-            self._ranges.move_to_end(file)
-            self._size += len(content)
-            while self._size > self._max_bytes:
-                _, ranges = self._ranges.popitem(last=False)
-                self._size -= sum(len(content) for _, content in ranges)
-
-    def clear(self) -> None:
-        """Forget everything."""
-        with self._lock:
-            self._ranges: OrderedDict[FileVersion, list[tuple[int, bytes]]]
-            self._ranges = OrderedDict()
-            self._size = 0
+_ranges: OrderedDict[FileVersion, list[tuple[int, bytes]]] = OrderedDict()
+_ranges_lock = threading.Lock()
 
 
-_memory = RangeMemory(MAX_MEMORY)
-find_range = _memory.find
-keep_range = _memory.keep
-forget_ranges = _memory.clear
+def find_range(file: FileVersion, position: int) -> bytes | None:
+    """Return bytes of a file from a position on, as far as they are in memory, or None."""
+    with _ranges_lock:
+        for start, content in _ranges.get(file, []):
+            if start <= position < start + len(content):
+                _ranges.move_to_end(file)
+                return content[position - start :]
+    return None
+
+
+def keep_range(file: FileVersion, position: int, content: bytes) -> None:
+    """Keep a range for all threads; forget the files that were not read for longest."""
+    with _ranges_lock:
+        _ranges.setdefault(file, []).append((position, content))
+        _ranges.move_to_end(file)
+        sizes = [sum(len(part) for _, part in parts) for parts in _ranges.values()]
+        excess = sum(sizes) - MAX_MEMORY
+        for size in sizes:
+            if excess <= 0:
+                break
+            _ranges.popitem(last=False)
+            excess -= size
+
+
+def forget_ranges() -> None:
+    """Forget all ranges."""
+    with _ranges_lock:
+        _ranges.clear()
 
 
 class RangeReader(io.RawIOBase):
