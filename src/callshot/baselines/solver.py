@@ -3,8 +3,8 @@
     J(W, b) = − Σ_i log p(label of i | row i) + |W|² / (2 C)    p = softmax(W z + b)
 
 The bias b is not penalised. C · objective is strongly convex in W with constant 1, so its gradient
-G bounds how far it is above its optimum: by |G|² / 2. Newton's method is used, and conjugate
-gradients find each of its steps, as exactly as is worth while.
+G bounds how far it is above its optimum: by |G|² / 2. Conjugate gradients find each step of
+Newton's method, as exactly as is worth while.
 
 A fit on n rows in d dimensions lies in the span of its rows, W = A Z. Where n ≤ d, the unknowns are
 A, and only products with the Gram matrix Z Zᵀ are needed (equal rows do no harm). Where n > d, the
@@ -12,9 +12,8 @@ unknowns are W, preconditioned by their second derivatives. In the span, the gra
 residuals themselves, and the inner product of two weights is that of the unknowns of one with the
 logits of the other.
 
-Products are by BLAS but never by its threads. A BLAS that starts threads makes them wait for each
-other at every product. Where other programs need the same cores, that takes most of the time. Each
-product goes to BLAS in parts that are too small for threads.
+Each product goes to BLAS in parts that are too small for its threads, which would wait for each
+other at every product, most of the time where other programs need the same cores.
 """
 
 from typing import NamedTuple
@@ -32,10 +31,7 @@ SMALL = 2**18  # multiplications: up to here OpenBLAS starts no thread
 
 
 class Problem(NamedTuple):
-    """One fit: `rows` (rows, unknowns) are the rows or their Gram matrix, `columns` the transpose.
-
-    `is_gram` says which; `label` has the class number of each row, `c` is C.
-    """
+    """One fit; `rows` (rows, unknowns) may be their Gram matrix, `columns` is the transpose."""
 
     rows: FloatArray
     columns: FloatArray
@@ -49,7 +45,7 @@ class Vector(NamedTuple):
 
     Logits are without the bias. The inner product of the weights of two vectors is that of one's
     `flat` with the other's `dual`. Functions unpack a vector before their loops: numba counts
-    references to its arrays.
+    references.
     """
 
     values: FloatArray
@@ -61,12 +57,7 @@ class Vector(NamedTuple):
 
 
 def make_problem(rows: FloatArray, label: IntArray, c: float) -> Problem:
-    """State a fit on standardised rows (rows, dimensions) in the form with fewer unknowns.
-
-    `label` has the class number of each row, `c` is C. With more rows than dimensions, the unknowns
-    are weights; else they are coefficients of the rows, and the Gram matrix takes the place of the
-    rows.
-    """
+    """State a fit on standardised rows (rows, dimensions) in the form with fewer unknowns."""
     count, dimensions = rows.shape
     if count > dimensions:
         columns = np.ascontiguousarray(rows.T)
@@ -108,8 +99,7 @@ def fill_sums(table, out):
 def multiply(left, right, is_symmetric, out):
     """Fill out (m, n) with left (m, k) · rightᵀ, right (n, k), block by block.
 
-    Blocks are so small that BLAS starts no threads for them. Only half of the blocks of a symmetric
-    product are computed.
+    Only half of the blocks of a symmetric product are computed.
     """
     products = SMALL // max(left.shape[1], 1)
     side = max(1, int(np.sqrt(products)))  # rows and columns of a block
@@ -165,10 +155,7 @@ def fill_quotients(x, y, out):
 
 @inner
 def fill_probabilities(logits, bias, label, p):
-    """Fill p (classes, rows) with the softmax of logits + bias; return Σ −log p of the labels.
-
-    `logits` is (classes, rows), `bias` (classes), `label` the class number of each row.
-    """
+    """Fill p (classes, rows) with the softmax of logits + bias; return Σ −log p of the labels."""
     classes, rows = p.shape
     largest = np.full(rows, -np.inf)
     total = np.zeros(rows)
@@ -198,10 +185,8 @@ def fill_probabilities(logits, bias, label, p):
 def fill_row_sums(columns, is_gram, factors, scale, penalised, weight, bias):
     """Fill `weight` with Σ_i factors[n, i] · row i + scale · penalised[n], for each class n.
 
-    `factors` is (classes, rows), `columns` (unknowns, rows) the transpose of the rows; `penalised`
-    and `weight` are (classes, unknowns). With a Gram matrix the unknowns are coefficients of the
-    rows, so the coefficients of Σ_i are the factors. `bias` gets the sum of the factors of each
-    class.
+    `columns` (unknowns, rows) is the transpose of the rows. With a Gram matrix the coefficients of
+    Σ_i are the factors. `bias` gets the sum of the factors of each class.
     """
     fill_sums(factors, bias)
     if not is_gram:
@@ -214,10 +199,9 @@ def fill_row_sums(columns, is_gram, factors, scale, penalised, weight, bias):
 
 @inner
 def bound_gap(descent, bias_curvature, c):
-    """Return how far the objective may be above its optimum.
+    """Return how far the objective may be above its optimum, by −gradient of C · objective.
 
-    `descent` is the negative gradient of C · objective. Weights count by their curvature of at
-    least 1, the bias by its own, `bias_curvature`.
+    Weights count by their curvature of at least 1, the bias by its own, `bias_curvature`.
     """
     _, _, bias, _, flat, dual = descent
     square = dot(flat, dual)
@@ -239,10 +223,8 @@ def fill_step(problem, p, curvature, tolerance, descent, step):
 
     `p` (classes, rows) are the probabilities and `descent` the negative gradient of C · objective
     at the position; the descent becomes what the step leaves of it. `curvature` are the second
-    derivatives by each unknown alone, `tolerance` is how far the objective may be above its
-    optimum, `step` has weights and bias and logits, flat. In the function, `scaled` is the descent,
-    preconditioned if there are more rows than dimensions; `hessian` is the Hessian · search
-    direction.
+    derivatives by each unknown alone. In the function, `scaled` is the descent, preconditioned if
+    there are more rows than dimensions; `hessian` is the Hessian · search direction.
     """
     rows, columns, is_gram, label, c = problem
     values, weight, bias, logits, flat, _ = descent
@@ -309,8 +291,8 @@ def fill_step(problem, p, curvature, tolerance, descent, step):
 def solve(problem, tolerance, weight, bias):
     """Move weight (classes, unknowns) and bias (classes) to the minimum of the objective.
 
-    They are the start, and overwritten. The fit ends where the objective is at most `tolerance`
-    above its optimum, or only rounding is left. Return how far the objective may be above it.
+    The fit ends where the objective is at most `tolerance` above its optimum, or only rounding is
+    left. Return how far it may be above it.
     """
     rows, columns, is_gram, label, c = problem
     classes, unknowns = weight.shape
