@@ -1,7 +1,7 @@
 """Helpers of the tests that train networks: interruptions, and saved trainings."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,10 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
+from callshot.fewshot.episodes import Episodes, plan_episodes
+from callshot.fewshot.folds import check_folds, count_classes
 from callshot.records import FloatArray, IntArray, Progress
+from callshot.vectors import Vectors
 
 
 class Interrupted(BaseException):
@@ -60,6 +63,25 @@ def saved_phases(folder: Path) -> dict[str, str]:
     """Return the phase of each training by fold, seed and kind of network."""
     paths = sorted(folder.glob("*.safetensors"))
     return {path.name.rpartition("-")[0]: read_header(path)["phase"] for path in paths}
+
+
+def sequence_dataset(
+    label: Sequence[str],
+    recording: IntArray,
+    fold: IntArray,
+    sequences: Sequence[FloatArray],
+) -> tuple[Episodes, IntArray, list[FloatArray]]:
+    """Make episodes of sequences with their means as vectors, in the order of the episodes."""
+    names = [f"{number:04d}" for number in range(len(label))]
+    recordings = [str(number) for number in recording]
+    folds = check_folds(recordings, fold)
+    vectors = np.array([sequence.mean(axis=0) for sequence in sequences])
+    table = Vectors.from_columns(
+        "noise", vectors, names, recordings, label, [()] * len(label)
+    )
+    rows = np.lexsort((names, label))
+    episodes = plan_episodes(table, folds, count_classes(label, folds))
+    return episodes, recording[rows], [sequences[row] for row in rows]
 
 
 def mean_auroc(

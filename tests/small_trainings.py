@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from callshot.baselines.training import TrainingContext
-from callshot.fewshot.episodes import Episodes, plan_episodes
-from callshot.fewshot.folds import check_folds, count_classes
+from callshot.fewshot.episodes import Episodes
 from callshot.records import FloatArray, IntArray
-from callshot.vectors import Vectors
 from killed_runs import kill_self
+from networks import sequence_dataset
 
 pytest.importorskip("torch")
 
@@ -33,16 +32,10 @@ Scores = tuple[FloatArray, dict[str, Any]]
 
 def make_dataset() -> tuple[Episodes, IntArray, list[FloatArray]]:
     """Make two classes of noise in two folds."""
-    names = [f"{number:02d}" for number in range(24)]
-    label = ["bark"] * 12 + ["roar"] * 12
-    folds = check_folds(names, np.arange(24) % 2)
-    table = Vectors.from_columns(
-        "noise", np.zeros((24, 1)), names, names, label, [()] * 24
-    )
     rng = np.random.default_rng(1)
-    sequences = [rng.normal(size=(rng.integers(1, 5), 3)) for _ in names]
-    episodes = plan_episodes(table, folds, count_classes(label, folds))
-    return episodes, np.arange(24), sequences
+    sequences = [rng.normal(size=(rng.integers(1, 5), 3)) for _ in range(24)]
+    row = np.arange(24)
+    return sequence_dataset(["bark"] * 12 + ["roar"] * 12, row, row % 2, sequences)
 
 
 def score_sequences(

@@ -26,29 +26,21 @@ Fault = Callable[[str, str, int], str]
 """Method, path and number of a request → "", "503", "403", "drop" or "cut"."""
 
 
-def no_fault(method: str, path: str, number: int) -> str:
-    """Let every request pass."""
-    return ""
-
-
 class Proxy(ThreadingHTTPServer):
     """Passes requests on; `fault` decides which ones fail.
 
     sent, requests  bytes of audio in answers, and how many requests there were
     """
 
-    daemon_threads = True
-    block_on_close = False
-
     def __init__(self, target: tuple[str, int]) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(("127.0.0.1", 0), _PassOn)
         self.target = target
         self.lock = threading.Lock()
         self.reset()
 
     def reset(self) -> None:
         """Pass everything on, and count from 0."""
-        self.fault: Fault = no_fault
+        self.fault: Fault = lambda *_: ""
         self.latency_s = 0.0
         self.sent = 0
         self.requests = 0
@@ -65,45 +57,15 @@ class Proxy(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: Proxy
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
 
-    def _pass_on(self) -> None:
-        proxy = self.server
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        with proxy.lock:
-            proxy.requests += 1
-            number = proxy.requests
-        time.sleep(proxy.latency_s)
-        fault = proxy.fault(self.command, self.path, number)
-        if fault:
-            with proxy.lock:
-                proxy.failed += 1
-        if fault == "drop":
-            self.close_connection = True
-            self.connection.close()
-        elif fault in ("403", "503"):
-            self._answer(int(fault), {}, DENIED if fault == "403" else b"")
-        else:
-            self._answer(*self._ask(body), is_cut=fault == "cut")
-
-    def _ask(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        connection = HTTPConnection(*self.server.target, timeout=30)
-        try:
-            connection.request(self.command, self.path, body, dict(self.headers))
-            answer = connection.getresponse()
-            headers = dict(answer.getheaders())
-            return answer.status, headers, answer.read()
-        finally:
-            connection.close()
-
-    def _answer(
+    def answer(
         self, status: int, headers: dict[str, str], content: bytes, is_cut: bool = False
     ) -> None:
-        self.send_response(status)
         length = str(len(content))
+        self.send_response(status)
         for name, value in headers.items():
             if self.command == "HEAD" and name.lower() == "content-length":
                 length = value
@@ -114,80 +76,98 @@ class _Handler(BaseHTTPRequestHandler):
         if is_cut:
             content = content[: len(content) // 2]
             self.close_connection = True
-        kinds = [headers[name] for name in headers if name.lower() == "content-type"]
-        if self.command == "GET" and "audio/x" in kinds:
-            with self.server.lock:
-                self.server.sent += len(content)
         if self.command != "HEAD":
             self.wfile.write(content)
+
+
+class _PassOn(_Handler):
+    server: Proxy
+
+    def _pass_on(self) -> None:
+        proxy = self.server
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        with proxy.lock:
+            proxy.requests += 1
+            number = proxy.requests
+        time.sleep(proxy.latency_s)
+        fault = proxy.fault(self.command, self.path, number)
+        with proxy.lock:
+            proxy.failed += bool(fault)
+        if fault == "drop":
+            self.close_connection = True
+            self.connection.close()
+        elif fault in ("403", "503"):
+            self.answer(int(fault), {}, DENIED if fault == "403" else b"")
+        else:
+            status, headers, content = self._ask(body)
+            kinds = [headers[one] for one in headers if one.lower() == "content-type"]
+            if self.command == "GET" and "audio/x" in kinds:
+                with proxy.lock:
+                    proxy.sent += len(content)
+            self.answer(status, headers, content, is_cut=fault == "cut")
+
+    def _ask(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        connection = HTTPConnection(*self.server.target, timeout=30)
+        try:
+            connection.request(self.command, self.path, body, dict(self.headers))
+            answer = connection.getresponse()
+            return answer.status, dict(answer.getheaders()), answer.read()
+        finally:
+            connection.close()
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _pass_on
 
 
-class QuietFiles(BaseHTTPRequestHandler):
+class _Files(_Handler):
     """A web server with ranges over `folder`, and with pages that list it."""
 
     folder: Path
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-    def do_HEAD(self) -> None:
-        self._send(is_head=True)
 
     def do_GET(self) -> None:
-        self._send(is_head=False)
-
-    def _send(self, *, is_head: bool) -> None:
         path, _, query = self.path.partition("?")
         file = self.folder / unquote(path).strip("/")
         if not file.exists() or "sig=wrong" in query:
-            self._answer(404 if not file.exists() else 403, b"", {}, is_head)
+            self.answer(404 if not file.exists() else 403, {}, b"")
         elif file.is_dir():
             names = [one.name + "/" * one.is_dir() for one in file.iterdir()]
             links = "".join(f'<a href="{quote(name)}">x</a>' for name in names)
-            self._answer(200, links.encode(), {"Content-Type": "text/html"}, is_head)
+            self.answer(200, {"Content-Type": "text/html"}, links.encode())
         else:
             content = file.read_bytes()
             headers = {"Accept-Ranges": "bytes", "ETag": f'"{file.stat().st_mtime_ns}"'}
             span = self.headers.get("Range")
-            status = 200
             if span is not None:
                 first, last = span.removeprefix("bytes=").split("-")
                 end = min(len(content), int(last) + 1)
                 headers["Content-Range"] = f"bytes {first}-{end - 1}/{len(content)}"
                 content = content[int(first) : end]
-                status = 206
-            self._answer(status, content, headers, is_head)
+            self.answer(200 if span is None else 206, headers, content)
 
-    def _answer(
-        self, status: int, content: bytes, headers: dict[str, str], is_head: bool
-    ) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if not is_head:
-            self.wfile.write(content)
+    do_HEAD = do_GET
 
 
 @contextmanager
-def serve_files(folder: Path) -> Iterator[str]:
-    """Serve a folder; yield the URL."""
-    handler = type("Handler", (QuietFiles,), {"folder": folder})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+def _run(server: ThreadingHTTPServer) -> Iterator[None]:
+    """Run a server in a thread while the block runs."""
     server.daemon_threads = True
     server.block_on_close = False
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@contextmanager
+def serve_files(folder: Path) -> Iterator[str]:
+    """Serve a folder; yield the URL."""
+    handler = type("Handler", (_Files,), {"folder": folder})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    with _run(server):
+        yield f"http://127.0.0.1:{server.server_port}"
 
 
 @contextmanager
@@ -199,16 +179,10 @@ def serve_s3() -> Iterator[Proxy]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     proxy = Proxy(server.get_host_and_port())
-    thread = threading.Thread(target=proxy.serve_forever, daemon=True)
-    thread.start()
-    try:
-        with patch.object(JSONFileLoader, "load_file", lambda _, path: parse(path)):
-            yield proxy
-    finally:
-        proxy.shutdown()
-        proxy.server_close()
-        thread.join()
-        server.stop()
+    quick = patch.object(JSONFileLoader, "load_file", lambda _, path: parse(path))
+    with _run(proxy), quick:
+        yield proxy
+    server.stop()
 
 
 def s3_environment(proxy: Proxy) -> dict[str, str]:

@@ -294,8 +294,9 @@ def test_every_value_is_that_of_a_loop_over_scikit_learn(spread, dimensions, sam
             np.testing.assert_allclose(sums.values[key][s], column, atol=1e-9)
 
 
-@pytest.mark.parametrize("shots", [(2,), ()])
-@pytest.mark.parametrize("spread", ["shared", "per-query"])
+@pytest.mark.parametrize(
+    ("spread", "shots"), [("shared", (2,)), ("shared", ()), ("per-query", (2,))]
+)
 def test_shots_all_is_logistic_regression_on_the_whole_support_side(spread, shots):
     episodes = episodes_of(gaussian_corpus((12, 8, 5), 6))
     protocol = Protocol(
@@ -349,7 +350,7 @@ def test_every_fit_is_within_a_millionth_of_the_optimum(c, dimensions):
         assert abs(ours - best) < 1e-6
 
 
-def test_reduced_scoring_progress_and_decisions_are_returned():
+def test_reduced_scoring_progress_decisions_and_predictions_are_returned():
     episodes = episodes_of(gaussian_corpus((12, 8, 5), 4))
     shares = []
     _, sums = sweep_logistic(
@@ -363,16 +364,10 @@ def test_reduced_scoring_progress_and_decisions_are_returned():
     reduced = (per_class[:, :2].mean(axis=1) + per_class[:, 2]) / 2
     np.testing.assert_allclose(sums.values["reduced", "map"], reduced, atol=1e-12)
     np.testing.assert_allclose(sums.decisions.sum(axis=(1, 2)), 24)
-
-
-def test_with_shared_draws_total_is_predicted_around_their_mean():
-    episodes = episodes_of(gaussian_corpus((12, 8, 5), 4))
-    _, shared = sweep_logistic(episodes, SHOTS)
     _, raw = sweep_logistic(episodes, SHOTS, "total")
-    _, total = sweep_logistic(episodes, SHOTS, "total", shared=shared)
-    recordings = small_sample_inflation(count_recordings(episodes))
+    _, total = sweep_logistic(episodes, SHOTS, "total", shared=sums)
+    inflation = small_sample_inflation(count_recordings(episodes)).mean()
     for key in KEYS:
-        golden = widen_to_prediction(
-            raw.values[key], shared.values[key], inflation=float(recordings.mean())
-        )
+        values = (raw.values[key], sums.values[key])
+        golden = widen_to_prediction(*values, inflation=float(inflation))
         np.testing.assert_array_equal(total.values[key], golden)

@@ -13,10 +13,13 @@ from callshot.baselines.sequence_batches import BatchData, stack_sequences
 from callshot.baselines.training import TrainingContext, start_training
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.centroid import log_odds
-from callshot.fewshot.episodes import plan_episodes
-from callshot.fewshot.folds import check_folds, count_classes
-from callshot.vectors import Vectors
-from networks import mean_auroc, read_header, saved_phases, saved_trainings
+from networks import (
+    mean_auroc,
+    read_header,
+    saved_phases,
+    saved_trainings,
+    sequence_dataset,
+)
 
 torch = pytest.importorskip("torch")
 
@@ -33,20 +36,6 @@ from callshot.baselines.recurrent import (  # noqa: E402
 )
 
 
-def make_dataset(label, recording, fold, sequences):
-    """Make episodes of sequences with their means as vectors, in the order of the episodes."""
-    names = [f"{number:04d}" for number in range(len(label))]
-    recordings = [str(number) for number in recording]
-    folds = check_folds(recordings, fold)
-    vectors = np.array([sequence.mean(axis=0) for sequence in sequences])
-    table = Vectors.from_columns(
-        "noise", vectors, names, recordings, label, [()] * len(label)
-    )
-    rows = np.lexsort((names, label))
-    episodes = plan_episodes(table, folds, count_classes(label, folds))
-    return episodes, recording[rows], [sequences[row] for row in rows]
-
-
 def order_dataset(pairs=40, common=0):
     """Make pairs of the same frames, rising and falling in time; each pair is a recording.
 
@@ -59,7 +48,7 @@ def order_dataset(pairs=40, common=0):
         sequences += [rising, rising[::-1].copy()]
     recording = np.arange(pairs)
     fold = np.where(recording < pairs - common, recording % 2, -1)
-    return make_dataset(
+    return sequence_dataset(
         ["rising", "falling"] * pairs,
         np.repeat(recording, 2),
         np.repeat(fold, 2),
@@ -211,7 +200,7 @@ def test_a_rare_class_is_predicted(quick):
     rng = np.random.default_rng(8)
     label = ["often"] * 90 + ["rare"] * 6
     sequences = [rng.normal(1.2 * (name == "rare"), 1.0, (1, 2)) for name in label]
-    dataset = make_dataset(label, np.arange(96), np.arange(96) % 3, sequences)
+    dataset = sequence_dataset(label, np.arange(96), np.arange(96) % 3, sequences)
     scores, _ = score_recurrent(*dataset, hidden=8, networks=2)
     assert (scores.argmax(axis=1) == 1).mean() >= 0.15
 
@@ -315,7 +304,7 @@ def test_a_split_without_held_out_rows_is_trained_for_a_fixed_number_of_epochs(b
     sequences = [rng.normal(size=(3, 2)) for _ in range(8)]
     label = ["bark"] * 4 + ["roar"] * 4
     recording = np.repeat(np.arange(4), 2)
-    dataset = make_dataset(label, recording, np.tile([0, 0, 1, 1], 2), sequences)
+    dataset = sequence_dataset(label, recording, np.tile([0, 0, 1, 1], 2), sequences)
     _, metadata = score_recurrent(*dataset, hidden=4)
     assert metadata["epochs"] == [[training.UNSEARCHED_EPOCHS]] * 2
     message = r"fold 0: no class has two recordings .* to choose a network; name one"

@@ -103,12 +103,12 @@ class AstEncoder(nn.Module):
         columns = patches.shape[1]
         position = self.position_embedding["grid"][:columns]
         tokens = (self.patch(patches) + position).flatten(1, 2)
-        mask = token_mask(mask)
         if self.special_tokens:
             special = self.position_embedding["special"].to(tokens.dtype)
             special = special.expand(len(tokens), -1, -1)
             tokens = torch.cat([special, tokens], dim=1)
         if mask is not None:
+            mask = mask.repeat_interleave(COLUMN_PATCHES, dim=1)
             mask = pad(mask, (self.special_tokens, 0), value=True)
             mask = mask[:, None, None, :]
         for block in self.blocks:
@@ -163,13 +163,6 @@ class AstBlock(nn.Module):
         tokens = tokens + dropout(self.out(join_heads(heads)))
         inner = gelu(self.fc1(self.norm2(tokens)))
         return tokens + dropout(self.fc2(inner))
-
-
-def token_mask(mask: Mask) -> Mask:
-    """Return a mask of tokens, (crops, tokens), from one of columns."""
-    if mask is None:
-        return None
-    return mask.repeat_interleave(COLUMN_PATCHES, dim=1)
 
 
 def split_heads(tokens: Tensor, heads: int) -> Tensor:
@@ -228,8 +221,8 @@ class BeatsEncoder(nn.Module):
         columns = patches.shape[1]
         normalised = self.patch_norm(self.patch(patches))
         tokens = self.projection(normalised.flatten(1, 2))
-        mask = token_mask(mask)
         if mask is not None:
+            mask = mask.repeat_interleave(COLUMN_PATCHES, dim=1)
             # Zeros, as the convolution pads the ends.
             tokens = tokens * mask[:, :, None]
         tokens = dropout(self.norm(tokens + self.convolution(tokens)))
