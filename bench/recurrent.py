@@ -91,13 +91,11 @@ def measure(encoder: str, corpus: str, device: str, threads: int) -> dict[str, o
     for cell in CELLS:
         with tempfile.TemporaryDirectory() as folder:
             context = TrainingContext(0, device, threads, Path(folder))
-            jobs = plan_jobs(*dataset, [(cell,)] * folds, None, SEEDS, context)[
-                :threads
-            ]
+            jobs = plan_jobs(*dataset, [(cell,)] * folds, SEEDS, context)[:threads]
             start = time.perf_counter()
             run_jobs(jobs, search, context)
             middle = time.perf_counter()
-            jobs = plan_jobs(*dataset, [(cell,)] * folds, None, SEEDS, context)[
+            jobs = plan_jobs(*dataset, [(cell,)] * folds, SEEDS, context)[
                 :threads
             ]  # reads searches
             run_jobs(jobs, score_queries, context)

@@ -41,13 +41,12 @@ def make_dataset() -> tuple[Episodes, IntArray, list[FloatArray]]:
 def score_sequences(
     folder: Path,
     cell: str = "gru",
-    hidden: int = 4,
     networks: int = 1,
     **options: Any,
 ) -> Scores:
     context = TrainingContext(folder=folder, **{"threads": 1, **options})
     return score_recurrent(
-        *make_dataset(), cell=cell, hidden=hidden, networks=networks, context=context
+        *make_dataset(), cell=cell, networks=networks, context=context
     )
 
 
@@ -68,6 +67,7 @@ def score_signals(folder: Path, **options: Any) -> Scores:
 def set_recurrent(set_attribute: SetAttribute, **settings: Any) -> None:
     config = partial(RecurrentConfig, **{"epochs": 4, **settings})
     set_attribute(recurrent, "RecurrentConfig", config)
+    set_attribute(recurrent, "HIDDEN", dict.fromkeys(recurrent.CELLS, 4))
 
 
 def set_end_to_end(set_attribute: SetAttribute, **settings: Any) -> None:

@@ -109,7 +109,6 @@ def test_whatever_decides_the_weights_trains_another_network(
         groups,
         sequences,
         cell="lstm" if change == "cell" else "gru",
-        hidden=4,
         context=TrainingContext(folder=folder),
     )
     assert len([*folder.glob("fold0*")]) == 2
@@ -119,7 +118,7 @@ def test_without_a_folder_no_file_is_written(tmp_path, monkeypatch):
     torch.optim.AdamW([torch.zeros(1)])  # the first one makes a cache folder of torch
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    score_recurrent(*make_dataset(), hidden=4)
+    score_recurrent(*make_dataset())
     assert [*tmp_path.iterdir()] == []
 
 
@@ -288,6 +287,6 @@ def test_a_damaged_file_is_an_error_before_anything_is_trained(
     with pytest.raises(
         InputError, match=f"{message}.*; remove it to train again"
     ) as error:
-        choose_cell(*make_dataset(), hidden=4, context=TrainingContext(folder=folder))
+        choose_cell(*make_dataset(), context=TrainingContext(folder=folder))
     assert str(error.value).startswith(f"{path}: ")
     assert "\n" not in str(error.value)

@@ -87,9 +87,10 @@ def configure(monkeypatch, **settings):
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
-    """Use one thread: two threads of torch on two busy cores take ten times as long."""
+def small(monkeypatch):
+    """Use small networks, and one thread: two on two busy cores take ten times as long."""
     torch.set_num_threads(1)
+    monkeypatch.setattr(recurrent, "HIDDEN", dict.fromkeys(CELLS, 8))
 
 
 @pytest.fixture
@@ -167,9 +168,11 @@ def test_log_probabilities_equal_those_of_a_literal_network(cell, dimension):
 
 def check_that_order_is_learnt(cell, context):
     episodes, groups, sequences = order_dataset()
-    scores, metadata = score_recurrent(
-        episodes, groups, sequences, cell=cell, hidden=16, context=context
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recurrent, "HIDDEN", {cell: 16})
+        scores, metadata = score_recurrent(
+            episodes, groups, sequences, cell=cell, context=context
+        )
     truth = (episodes.relevant, episodes.fold)
     assert mean_auroc(*truth, scores) >= 0.95
     assert abs(mean_auroc(*truth, score_means(episodes)) - 0.5) <= 0.05
@@ -186,7 +189,7 @@ def test_the_support_side_decides_how_many_frames_make_a_step(brief):
     rows = list(sequences)
     for row in np.flatnonzero(episodes.fold == 0):
         rows[row] = np.repeat(sequences[row], 40, axis=0)
-    _, metadata = score_recurrent(episodes, groups, rows, hidden=4)
+    _, metadata = score_recurrent(episodes, groups, rows)
     lengths = np.array([len(row) for row in rows])
     medians = [np.median(lengths[episodes.fold != fold]) for fold in (0, 1)]
     assert metadata["frames_per_step"] == [
@@ -201,7 +204,7 @@ def test_a_rare_class_is_predicted(quick):
     label = ["often"] * 90 + ["rare"] * 6
     sequences = [rng.normal(1.2 * (name == "rare"), 1.0, (1, 2)) for name in label]
     dataset = sequence_dataset(label, np.arange(96), np.arange(96) % 3, sequences)
-    scores, _ = score_recurrent(*dataset, hidden=8, networks=2)
+    scores, _ = score_recurrent(*dataset, networks=2)
     assert (scores.argmax(axis=1) == 1).mean() >= 0.15
 
 
@@ -217,7 +220,7 @@ def test_a_feature_that_only_queries_have_does_not_help(brief):
             np.column_stack([sequence[:, ::-1] ** 2, np.full(len(sequence), value)])
             for sequence, value in zip(sequences, feature, strict=True)
         ]
-        return score_recurrent(episodes, groups, rows, hidden=8)[0][query]
+        return score_recurrent(episodes, groups, rows)[0][query]
 
     leaked = np.where(query, 2.0 * episodes.label - 1.0, 0.0)
     assert np.array_equal(score_with(leaked), score_with(np.zeros(len(query))))
@@ -233,8 +236,8 @@ def test_a_fold_does_not_influence_the_networks_that_score_it(tmp_path, brief):
         ]
         inputs = (episodes, groups, rows)
         context = TrainingContext(folder=tmp_path / name)
-        choose_cell(*inputs, hidden=8, context=context)
-        scores, _ = score_recurrent(*inputs, hidden=8, networks=2, context=context)
+        choose_cell(*inputs, context=context)
+        scores, _ = score_recurrent(*inputs, networks=2, context=context)
         return scores, saved_trainings(tmp_path / name)
 
     scores, one = train("plain", None)
@@ -260,9 +263,7 @@ def test_the_number_of_threads_does_not_change_any_bit(tmp_path, brief):
     runs = []
     for threads in (1, 3):
         context = TrainingContext(threads=threads, folder=tmp_path / str(threads))
-        scores, _ = score_recurrent(
-            *dataset, cell="lstm", hidden=8, networks=2, context=context
-        )
+        scores, _ = score_recurrent(*dataset, cell="lstm", networks=2, context=context)
         runs.append(scores)
     assert np.array_equal(runs[0], runs[1])
     assert saved_trainings(tmp_path / "1") == saved_trainings(tmp_path / "3")
@@ -273,10 +274,10 @@ def test_the_number_of_threads_does_not_change_any_bit(tmp_path, brief):
 def test_another_seed_gives_other_networks_and_keeps_the_global_random_state(brief):
     dataset = order_dataset(pairs=24)
     torch.manual_seed(1)
-    first, _ = score_recurrent(*dataset, hidden=8)
+    first, _ = score_recurrent(*dataset)
     drawn = torch.rand(1)
     torch.manual_seed(1)
-    second, _ = score_recurrent(*dataset, hidden=8, context=TrainingContext(seed=1))
+    second, _ = score_recurrent(*dataset, context=TrainingContext(seed=1))
     assert torch.equal(torch.rand(1), drawn)
     assert not np.array_equal(first, second)
 
@@ -285,7 +286,7 @@ def test_scores_are_the_log_odds_of_the_mean_log_probability(tmp_path, brief):
     episodes, groups, sequences = order_dataset(pairs=24)
     context = TrainingContext(folder=tmp_path)
     scores, metadata = score_recurrent(
-        episodes, groups, sequences, hidden=8, networks=3, context=context
+        episodes, groups, sequences, networks=3, context=context
     )
     network = make_network("gru", sequences, classes=2, hidden=8)
     query = np.flatnonzero(episodes.fold == 1)
@@ -305,11 +306,11 @@ def test_a_split_without_held_out_rows_is_trained_for_a_fixed_number_of_epochs(b
     label = ["bark"] * 4 + ["roar"] * 4
     recording = np.repeat(np.arange(4), 2)
     dataset = sequence_dataset(label, recording, np.tile([0, 0, 1, 1], 2), sequences)
-    _, metadata = score_recurrent(*dataset, hidden=4)
+    _, metadata = score_recurrent(*dataset)
     assert metadata["epochs"] == [[training.UNSEARCHED_EPOCHS]] * 2
     message = r"fold 0: no class has two recordings .* to choose a network; name one"
     with pytest.raises(InputError, match=message):
-        choose_cell(*dataset, hidden=4)
+        choose_cell(*dataset)
 
 
 # The choice of a cell
@@ -320,7 +321,7 @@ def test_the_cell_with_the_lowest_loss_on_inner_folds_is_chosen(
 ):
     dataset = order_dataset(pairs=24)
     context = TrainingContext(folder=tmp_path)
-    chosen, inner_loss = choose_cell(*dataset, hidden=8, networks=2, context=context)
+    chosen, inner_loss = choose_cell(*dataset, networks=2, context=context)
     for fold in range(2):
         assert chosen[fold] == min(CELLS, key=lambda cell: inner_loss[cell][fold])
     searches = tmp_path.glob(f"fold1-*-{chosen[1]}-*.safetensors")
@@ -332,7 +333,7 @@ def test_the_cell_with_the_lowest_loss_on_inner_folds_is_chosen(
 
     monkeypatch.setattr(recurrent, "balanced_loss", fail)
     scores, metadata = score_recurrent(
-        *dataset, cell=chosen, hidden=8, networks=2, context=context
+        *dataset, cell=chosen, networks=2, context=context
     )
     assert metadata["cells"] == chosen
     assert np.isfinite(scores).all()
@@ -364,9 +365,9 @@ def set_losses(monkeypatch, losses):
 def test_a_loss_that_is_not_finite_is_the_worst(monkeypatch, brief):
     set_losses(monkeypatch, [float("inf"), NAN, 1.0])
     dataset = order_dataset(pairs=12)
-    _, metadata = score_recurrent(*dataset, hidden=4)
+    _, metadata = score_recurrent(*dataset)
     assert metadata["epochs"] == [[3], [3]]
-    _, inner_loss = choose_cell(*dataset, hidden=4)
+    _, inner_loss = choose_cell(*dataset)
     assert inner_loss == {cell: [1.0, 1.0] for cell in CELLS}
 
 
@@ -379,7 +380,7 @@ def test_a_search_that_diverges_is_reported_and_not_saved(
     context = TrainingContext(threads=1, folder=tmp_path)
     for _ in range(2):
         with pytest.raises(InputError, match=message):
-            function(*order_dataset(pairs=12), hidden=4, context=context)
+            function(*order_dataset(pairs=12), context=context)
     assert set(saved_phases(tmp_path).values()) == {"search"}
 
 
@@ -389,5 +390,5 @@ def test_weights_that_diverge_are_reported_and_not_saved(tmp_path, monkeypatch):
     message = "fold 0, seed 0: the training diverged, its weights are not finite after 1 epochs"
     context = TrainingContext(threads=1, folder=tmp_path)
     with pytest.raises(InputError, match=message):
-        score_recurrent(*order_dataset(pairs=12), hidden=4, context=context)
+        score_recurrent(*order_dataset(pairs=12), context=context)
     assert saved_phases(tmp_path)["fold0-seed0-gru"] == "all"

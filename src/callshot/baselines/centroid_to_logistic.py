@@ -33,14 +33,12 @@ MAX_STEPS = 10**5
 class Path(NamedTuple):
     """The path of one split: its reported steps, and at each of them the logits (queries, classes).
 
-    `gap` is how far the objective is above its optimum there. Before the first step, the scores of
-    the centroid are divided by `temperature`.
+    Before the first step, the scores of the centroid are divided by `temperature`.
     """
 
     temperature: float
     steps: list[int]
     logits: list[FloatArray]
-    gap: list[float]
 
     def logits_at(self, step: int) -> FloatArray:
         """Return the logits at the last reported step up to `step`."""
@@ -112,8 +110,7 @@ def refine_split(
     temperature = find_temperature(objective, c, start)
     at_optimum = objective.position(fitted.weight * deviation, fitted.bias)
     optimum = objective.evaluate(c, at_optimum)[0] / c
-    gap = objective.evaluate(c, start)[0] / c - optimum
-    path = Path(temperature, [0], [centroid(queries)[place]], [gap])
+    path = Path(temperature, [0], [centroid(queries)[place]])
 
     # 1 over a Lipschitz constant of the gradient: softmax has a curvature of at most 1/2.
     largest = np.linalg.eigvalsh(objective.rows.T @ objective.rows)[-1]
@@ -134,7 +131,6 @@ def refine_split(
             layer = LinearLayer(point_weight / deviation, point_bias)
             path.steps.append(step)
             path.logits.append(layer(queries)[place])
-            path.gap.append(objective.evaluate(c, point)[0] / c - optimum)
         if is_last:
             break
         # Nesterov's momentum, which restarts where the last change points uphill.

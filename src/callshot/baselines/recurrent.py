@@ -78,7 +78,6 @@ def score_recurrent(
     sequences: Sequences,
     *,
     cell: str | Sequence[str] = "gru",
-    hidden: int | None = None,
     networks: int = 1,
     context: TrainingContext = DEFAULT_CONTEXT,
 ) -> tuple[FloatArray, Metadata]:
@@ -91,7 +90,7 @@ def score_recurrent(
     cells = [cell] * episodes.folds if isinstance(cell, str) else list(cell)
     cells_of_splits = [(name,) for name in cells]
     inputs = (episodes, groups, sequences)
-    jobs = plan_jobs(*inputs, cells_of_splits, hidden, networks, context)
+    jobs = plan_jobs(*inputs, cells_of_splits, networks, context)
     scores, training = run_trainings(jobs, context)
     queries = episodes.fold != COMMON_FOLD
     scores[queries] = log_odds(scores[queries])
@@ -117,7 +116,6 @@ def choose_cell(
     groups: IntArray,
     sequences: Sequences,
     *,
-    hidden: int | None = None,
     networks: int = 1,
     context: TrainingContext = DEFAULT_CONTEXT,
 ) -> tuple[tuple[str, ...], Losses]:
@@ -129,7 +127,7 @@ def choose_cell(
     """
     all_cells = [tuple(CELLS)] * episodes.folds
     inputs = (episodes, groups, sequences)
-    jobs = plan_jobs(*inputs, all_cells, hidden, networks, context)
+    jobs = plan_jobs(*inputs, all_cells, networks, context)
     searched = {job.query_fold for job in jobs if job.held_out.any()}
     for fold in set(range(episodes.folds)) - searched:
         raise InputError(
@@ -165,7 +163,6 @@ def plan_jobs(
     groups: IntArray,
     sequences: Sequences,
     cells: Sequence[Sequence[str]],
-    hidden: int | None,
     networks: int,
     context: TrainingContext,
 ) -> list[TrainingJob]:
@@ -198,7 +195,7 @@ def plan_jobs(
                 cell=name,
                 dimension=data.table.frames.shape[1],
                 classes=len(classes),
-                hidden=hidden or HIDDEN[name],
+                hidden=HIDDEN[name],
                 seed=context.seed,
                 member=member,
             )
