@@ -262,12 +262,7 @@ class FrameClassifier(nn.Module):
 def balanced_weights(truth: BoolArray, label: BoolArray) -> FloatArray:
     """Return a weight for each entry of `label` that balances positives and negatives.
 
-    `truth` (rows, outputs) are the targets of a training: with these weights the positives and the
-    negatives of each output sum to the same. `label` has any rows of the same outputs.
-
-    >>> balanced_weights(np.array([[True], [False], [False], [False]]), np.array([[True], [False]]))
-    array([[2.        ],
-           [0.66666667]])
+    With these weights both sides of each output sum to the same in `truth` (rows, outputs).
     """
     rows = len(truth)
     positives = truth.sum(axis=0)

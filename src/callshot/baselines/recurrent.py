@@ -238,11 +238,7 @@ class RecurrentConfig(TrainingConfig):
 
     @property
     def width(self) -> int:
-        """The width of the input of the recurrent layer.
-
-        >>> RecurrentConfig(cell="gru", dimension=1024, classes=12, hidden=64).width
-        48
-        """
+        """The width of the input of the recurrent layer."""
         if self.dimension <= MAX_WIDTH:
             return self.dimension
         return max(1, min(MAX_WIDTH, MAX_PROJECTION_WEIGHTS // self.dimension))

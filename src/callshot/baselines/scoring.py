@@ -54,23 +54,9 @@ class Outputs(NamedTuple):
 def measure(
     episodes: Episodes, scores: FloatArray, categories: Categories = None
 ) -> Metrics:
-    """Return the value of every scoring and metric.
+    """Return the value of every scoring and metric of scores (rows, classes) of the episodes.
 
-    `scores` (rows, classes) are of each row of the episodes, by a model that never saw its fold.
     AUROC is NaN where no class of any fold has one.
-
-    >>> from callshot.fewshot.folds import check_folds, count_classes
-    >>> from callshot.fewshot.episodes import plan_episodes
-    >>> from callshot.vectors import Vectors
-    >>> label, fold = ["roar", "rumble"] * 2, np.array([0, 0, 1, 1])
-    >>> vectors = [[0.0], [1.0]] * 2
-    >>> table = Vectors.from_columns("mine", vectors, "abcd", "wxyz", label, [()] * 4, fold)
-    >>> folds = check_folds(table.recording, fold)
-    >>> episodes = plan_episodes(table, folds, count_classes(label, folds))
-    >>> scores = np.array([[2.0, 1.0], [3.0, 1.0], [2.0, 5.0], [2.0, 0.0]])
-    >>> values = measure(episodes, scores)  # rows: roar, roar, rumble, rumble
-    >>> values["all", "map"], values["all", "auroc"], values["all", "accuracy"]
-    (0.75, 0.625, 0.75)
     """
     values = sum_metrics(episodes, scores, categories).values
     return {key: float(table[0, 0]) for key, table in values.items()}
@@ -215,13 +201,8 @@ def measure_ranking(
 ) -> tuple[FloatArray, FloatArray]:
     """Return weighted AP and AUROC (NaN without a negative) of one ranking in every sample.
 
-    `scores` and `relevant` (whether it is positive) are those of each query, `units` (samples,
-    queries) their weights, whole numbers. The ranking is the same in all samples, so it is sorted
-    once.
-
-    >>> units = np.array([[1, 1, 1], [1, 3, 1]])
-    >>> measure_ranking(np.array([3.0, 2.0, 1.0]), np.array([True, False, True]), units)
-    (array([0.83333333, 0.7       ]), array([0.5, 0.5]))
+    `units` (samples, queries) are whole weights of the queries. The ranking is the same in all
+    samples, so it is sorted once.
     """
     order = np.argsort(-scores, kind="stable")
     ordered = scores[order]

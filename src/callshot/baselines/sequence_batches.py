@@ -123,11 +123,7 @@ class BatchData:
 
 
 def stack_sequences(sequences: Sequences, step: int = 1) -> FrameTable:
-    """Put sequences into one table; every `step` frames are averaged to one.
-
-    >>> stack_sequences([np.array([[1.0], [3.0], [5.0]]), np.array([[7.0]])], 2).frames.ravel()
-    array([2., 5., 7.], dtype=float32)
-    """
+    """Put sequences into one table; every `step` frames are averaged to one."""
     parts = []
     for sequence in sequences:
         if step > 1:
@@ -188,13 +184,7 @@ def frame_scaling(table: FrameTable, rows: IntArray) -> tuple[FloatArray, FloatA
 def padded_index(start: IntArray, lengths: IntArray) -> tuple[IntArray, BoolArray]:
     """Return the numbers of the frames that make a batch, (times, rows), and a mask of real ones.
 
-    Row i has lengths[i] frames of a table, from start[i] on; shorter rows repeat their last frame,
-    which the mask marks as padding.
-
-    >>> padded_index(np.array([0, 1]), np.array([1, 2]))
-    (array([[0, 1],
-           [0, 2]]), array([[ True,  True],
-           [False,  True]]))
+    Row i has lengths[i] frames of a table, from start[i] on; shorter rows repeat their last frame.
     """
     time = np.arange(lengths.max())[:, None]
     return start + np.minimum(time, lengths - 1), time < lengths
@@ -224,11 +214,8 @@ def split_batches(rows: NDArray[Any], size: int) -> list[NDArray[Any]]:
 def assign_inner_folds(label: IntArray, groups: IntArray, count: int) -> IntArray:
     """Assign recordings to `count` folds so that each class is spread evenly; return rows' folds.
 
-    `label` and `groups` are the class and the recording of each row. Recordings with the largest
-    share of a class come first; each goes to the fold that has least of its classes so far.
-
-    >>> assign_inner_folds(np.array([0, 0, 0, 1, 1]), np.array([7, 7, 8, 9, 4]), 2).tolist()
-    [0, 0, 1, 1, 0]
+    Recordings with the largest share of a class come first; each goes to the fold that has least of
+    its classes so far.
     """
     recording = first_rows(groups)
     counts = np.bincount(label)
@@ -248,13 +235,7 @@ def assign_inner_folds(label: IntArray, groups: IntArray, count: int) -> IntArra
 
 
 def first_rows(groups: IntArray) -> IntArray:
-    """Return for each row the first row of its recording.
-
-    This identifies recordings whatever numbers `groups` gives them.
-
-    >>> first_rows(np.array([7, 7, 4, 7, 4])).tolist()
-    [0, 0, 2, 0, 2]
-    """
+    """Return for each row the first row of its recording, whatever numbers `groups` gives them."""
     _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
     return first[inverse]
 
@@ -309,13 +290,7 @@ AST_FRONT_END = FrontEnd(1.0, 1.0, -4.2677393, 4.5689974)
 
 
 def log_mel(signal: Signal, front_end: FrontEnd = AERD_FRONT_END) -> Frames:
-    """Return the log-mel frames of a signal at 16 kHz, (frames, 128), at least sixteen.
-
-    `front_end` has the scaling of a family of models. Short signals are padded with zeros.
-
-    >>> log_mel(np.zeros(16_000, np.float32)).shape
-    (98, 128)
-    """
+    """Return the log-mel frames of a signal at 16 kHz, (frames, 128), at least sixteen."""
     samples = pad_signal(signal.astype(np.float64)) * front_end.gain
     frames = sliding_window_view(samples, FRAME_SAMPLES)[::HOP_SAMPLES]
     window = np.hanning(FRAME_SAMPLES) ** front_end.window_power
@@ -372,14 +347,7 @@ class Crops(NamedTuple):
 
 
 def window_crops(lengths: IntArray, rows: IntArray) -> Crops:
-    """Cut rows into as few consecutive windows of at most 64 columns as possible.
-
-    `lengths` are the numbers of frames of all rows, `rows` the rows to cut. The windows of a row
-    have about the same length.
-
-    >>> window_crops(np.array([16 * 100 + 5]), np.array([0]))
-    Crops(row=array([0, 0]), first=array([  0, 800]), columns=array([50, 50]))
-    """
+    """Cut rows into the fewest windows of at most 64 columns, of about the same length."""
     crops = []
     for row in rows.tolist():
         columns = np.arange(lengths[row] // PATCH)

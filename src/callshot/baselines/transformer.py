@@ -314,11 +314,6 @@ def distance_buckets(tokens: int, count: int, max_distance: int) -> IntArray:
 
     Short distances have a bucket each, long ones share logarithmic buckets. Tokens that come later
     have the second half of the buckets.
-
-    >>> distance_buckets(3, 8, 16)
-    array([[0, 5, 6],
-           [1, 0, 5],
-           [2, 1, 0]])
     """
     half = count // 2  # buckets for each direction
     near = half // 2  # distances that have a bucket each
