@@ -257,16 +257,6 @@ def test_an_index_whose_files_are_refused_half_way_is_completed_later(
     assert len(result.index.recordings) == 3
 
 
-def test_odd_names_on_a_web_server_are_read(tmp_path):
-    names = ["a b.wav", "c#1.wav", "d?x.wav", "e%2Ff.wav", "ü.wav", "g&h;i.wav"]
-    for seed, name in enumerate(names):
-        record(tmp_path / "in" / name, 2, 16000, seed=seed)
-    with serve_files(tmp_path) as url:
-        result = make_index(f"{url}/in", tmp_path / "index")
-    assert result.rejects == []
-    assert len(result.added) == len(names)
-
-
 def test_a_listing_of_many_files_takes_a_request_for_each_thousand(bucket):
     backend = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
     for number in range(1001):

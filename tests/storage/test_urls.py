@@ -145,12 +145,16 @@ def test_secrets_are_hidden(text):
     assert "SECRET" not in hide_secrets(text)
 
 
-def test_a_web_server_is_read_in_ranges_and_listed(tmp_path):
+ODD_NAMES = ["a b.wav", "c#1.wav", "d?x.wav", "e%2Ff.wav", "g&h;i.wav", "ü.wav"]
+
+
+def test_a_web_server_is_read_in_ranges_and_listed_whatever_the_names(tmp_path):
     record(tmp_path / "in/a.wav", 60, 16000)
-    record(tmp_path / "in/b.wav", 3, 16000, seed=1)
+    for seed, name in enumerate(ODD_NAMES):
+        record(tmp_path / "in" / name, 2, 16000, seed=seed)
     with serve_files(tmp_path) as url:
         result = index_recordings(f"{url}/in", tmp_path / "index", "mfcc", window_s=1)
-        assert result.added == ["a.wav", "b.wav"]
+        assert sorted(result.added) == sorted(["a.wav", *ODD_NAMES])
         with open_recording(to_path(f"{url}/in/a.wav")) as remote:
             signal = remote.read(50.0, 51.0, rate_hz=16000)
         with pytest.raises(InputError, match="no such file, folder or bucket"):

@@ -97,8 +97,9 @@ def check_no_url(path: Path) -> None:
 def to_path(place: PurePath | str) -> Path:
     """Return a path of this machine, or a RemotePath for a URL, which has the same methods.
 
-    A Path made of a URL, such as `s3:/bucket/x`, is taken for the URL. Raises OptionError if a package
-    is missing, the protocol is unknown, or a URL has a password, or a signature outside the web.
+    A Path made of a URL, such as `s3:/bucket/x`, is taken for the URL. Raises OptionError if a
+    package is missing, the protocol is unknown, or a URL has a password, or a signature outside the
+    web.
     """
     if isinstance(place, RemotePath):
         return cast(Path, place)
