@@ -103,14 +103,18 @@ class PathSolver(Objective):
                 goal = np.clip(0.01 * gap / previous_gap, MIN_GOAL, MAX_GOAL)
             goal = max(goal, 0.1 * tolerance / gap)  # no more digits than needed
             step = self._find_step(c, p, descent, goal)
-            # The step, or half of it, and so on, until C · objective is not higher; else none.
+            # The step, or half of it, and so on, until C · objective is not higher.
             share = 1.0
-            new_value, new_p = self.evaluate(c, position + step)
-            while not new_value <= value + 1e-13 * abs(value):
-                share = 0.5 * share if share > 1e-9 else 0.0
-                new_value, new_p = self.evaluate(c, position + share * step)
+            while share > 1e-9:
+                trial = position + share * step
+                new_value, new_p = self.evaluate(c, trial)
+                if new_value <= value + 1e-13 * abs(value):
+                    break
+                share *= 0.5
+            else:
+                break  # only rounding is left
             gain = value - new_value
-            position = position + share * step
+            position = trial
             value = new_value
             p = new_p
         self.fits = [*self.fits[1 - COMBINED_FITS :], position]
