@@ -111,7 +111,7 @@ def test_whatever_decides_the_weights_trains_another_network(
         cell="lstm" if change == "cell" else "gru",
         context=TrainingContext(folder=folder),
     )
-    assert len([*folder.glob("fold0*")]) == 2
+    assert len([*folder.iterdir()]) > 2
 
 
 def test_without_a_folder_no_file_is_written(tmp_path, monkeypatch):
