@@ -185,7 +185,7 @@ class PathSolver(Objective):
         residual = descent
         scaled = precondition(residual)
         size = np.vdot(residual, scaled)
-        goal *= size
+        target = goal * size
         search = scaled
         step = np.zeros_like(residual)
         for _ in range(MAX_INNER_STEPS):
@@ -202,7 +202,7 @@ class PathSolver(Objective):
             scaled = precondition(residual)
             previous = size
             size = np.vdot(residual, scaled)
-            if size <= goal:
+            if size <= target:
                 break
             search = scaled + size / previous * search
         return step
