@@ -142,7 +142,6 @@ def test_no_path_depends_on_the_position_of_its_queries():
     other = refine_split(episodes_of(dataclasses.replace(table, matrix=moved)), 0, 1.0)
     assert other.steps == one.steps
     assert other.temperature == pytest.approx(one.temperature, rel=1e-9)
-    np.testing.assert_allclose(other.logits[-1], one.logits[-1], atol=1e-6)
 
 
 def test_a_path_can_be_stopped_before_each_step():
