@@ -43,7 +43,17 @@ CFG = {
     "activation_fn": "gelu",
     "finetuned_model": False,
 }
-SMALL_BEATS = BeatsConfig(24, 2, 3, 40, 12, 16, 40, 6, 4)
+SMALL_BEATS = BeatsConfig(
+    width=24,
+    layers=2,
+    heads=3,
+    inner=40,
+    patch_width=12,
+    buckets=16,
+    max_distance=40,
+    kernel=6,
+    kernel_groups=4,
+)
 HUGGING_FACE = "audio_spectrogram_transformer."
 
 
