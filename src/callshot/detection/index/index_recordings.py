@@ -12,8 +12,9 @@ sought is one piece.
 
 import errno
 import math
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from callshot.chunks import Rows, find_damage, write_record
-from callshot.corpus.audio import parse_band, probe
+from callshot.corpus.audio import parse_band
 from callshot.corpus.audio_files import DamagedAudio, check_channel_rule
 from callshot.corpus.recordings import find_recordings
 from callshot.corpus.segment_table import write_rejects
@@ -31,7 +32,6 @@ from callshot.detection.index.index_files import (
     DTYPES,
     INDEX,
     LOCK,
-    RECORDING,
     RECORDINGS,
     REJECTS,
     SPAN_NAME,
@@ -40,7 +40,7 @@ from callshot.detection.index.index_files import (
     IndexSettings,
     is_index,
     list_files,
-    read_index,
+    open_index,
     read_indexed,
     read_settings,
     recording_folder,
@@ -61,9 +61,7 @@ from callshot.encoders.workers import (
     Pace,
     Unit,
     Workers,
-    open_workers,
-    run_here,
-    run_on_cluster,
+    open_runner,
 )
 from callshot.errors import InputError, OutputError, check_choice
 from callshot.files import (
@@ -86,7 +84,8 @@ SPAN_WINDOWS = 1024  # in a file
 # Of the highest frequency of an encoder: recordings should reach as high.
 MIN_TOP_SHARE = 0.75
 LOCK_S = 60.0  # all pieces of a recording write one after the other
-CHANGED = "{}: changed while it was read; index again when it is complete"
+
+Lock = Callable[[], AbstractContextManager[None]]
 
 
 class Added(NamedTuple):
@@ -110,13 +109,13 @@ class Step(NamedTuple):
 
     share       of the piece that was added to the index since the step before
     embedded_s  seconds of audio that were embedded for it; 0 if its file was there already
-    outcome     in the last step, the recording, or the piece to add instead as the audio file is
-                damaged; None if more steps follow
+    outcome     in the last step, the recording with the files of the piece, or the piece to add
+                instead as the audio file is damaged; None if more steps follow
     """
 
     share: float
     embedded_s: float
-    outcome: Added | Piece | None = None
+    outcome: IndexedRecording | Piece | None = None
 
 
 @dataclass(frozen=True)
@@ -133,9 +132,8 @@ class IndexTarget:
     ) -> IndexedRecording | None:
         """Return the entry of a recording; None if there is none, or if the audio has changed.
 
-        `stamp` is that of the audio file now (`find_stamp`); `files` are those that the index has
-        of the recording. Raise InputError if the entry is of another recording of the same name,
-        in another folder.
+        `files` are those that the index has of the recording. Raise InputError if the entry is of
+        another recording of the same name, in another folder.
         """
         entry = read_indexed(self.out, path, files)
         if entry is None or entry.stamp == stamp:
@@ -168,75 +166,54 @@ class IndexTarget:
             )
 
     def add(self, workers: Workers, piece: Piece) -> Iterator[Step]:
-        """Add a recording, or write the files of a piece of it; the last step has the outcome.
+        """Write the files of a piece that the index does not have.
 
-        Of a damaged file, add what lies before the damage. TryLater if another process is adding
-        the recording.
+        Of a damaged recording that is one piece, write what lies before the damage. TryLater if
+        another process is adding the recording.
         """
         folder = recording_folder(self.out, piece.path)
         make_folder(folder)
+        outcome: IndexedRecording | Piece | None = None
+        end_frame = None
         try:
-            if piece.count > 1:
-                yield from self._add_piece(workers, piece, folder / LOCK)
-            else:
-                with hold_lock(folder / LOCK, timeout_s=0.0):
-                    yield from self._add_whole(workers, piece)
+            with ExitStack() as stack:
+                lock: Lock = partial(hold_lock, folder / LOCK, timeout_s=LOCK_S)
+                if piece.count == 1:
+                    whole = hold_lock(folder / LOCK, timeout_s=0.0)
+                    stack.enter_context(whole)
+                    lock = nullcontext
+                with lock():
+                    stamp = find_stamp(self.root / piece.path)
+                while outcome is None:
+                    try:
+                        outcome = yield from self._write(
+                            workers, piece, stamp, lock, end_frame
+                        )
+                    except DamagedAudio as damage:
+                        if piece.count > 1:
+                            outcome = Piece(piece.path)
+                            continue
+                        # Read up to the damage; this may show damage before it.
+                        is_earlier = end_frame is None or damage.end_frame < end_frame
+                        if damage.end_frame == 0 or not is_earlier:
+                            raise
+                        end_frame = damage.end_frame
         except LockBusy:
             raise TryLater from None
-
-    def _add_whole(self, workers: Workers, piece: Piece) -> Iterator[Step]:
-        """Add a recording that is one piece; of a damaged file, what lies before the damage."""
-        path = piece.path
-        stamp = find_stamp(self.root / path)
-        files = list_files(self.out, path)
-        entry = self.find_entry(path, stamp, files)
-        if entry is not None:  # added by another process
-            yield Step(1.0, 0.0, Added(entry, is_new=False))
-            return
-        remove_unfinished(recording_folder(self.out, path))
-        end_frame = None
-        while entry is None:
-            try:
-                entry = yield from self._write(workers, piece, stamp, files, end_frame)
-            except DamagedAudio as damage:
-                # Read up to the damage; this may show damage before it.
-                is_earlier = end_frame is None or damage.end_frame < end_frame
-                if damage.end_frame == 0 or not is_earlier:
-                    raise
-                end_frame = damage.end_frame
-                files = list_files(self.out, path)
-        self.enter(entry, files)
-        yield Step(1.0, 0.0, Added(entry, is_new=True))
-
-    def _add_piece(self, workers: Workers, piece: Piece, lock: Path) -> Iterator[Step]:
-        """Write the missing files of a piece; the outcome is the recording with these files.
-
-        If the audio file is damaged, it is the whole recording as a piece, to be added instead.
-        """
-        hold = partial(hold_lock, lock, timeout_s=LOCK_S)
-        with hold():
-            stamp = find_stamp(self.root / piece.path)
-        files = list_files(self.out, piece.path)
-        outcome: Added | Piece = Piece(piece.path)
-        with suppress(DamagedAudio):
-            entry = yield from self._write(workers, piece, stamp, files, lock=hold)
-            outcome = Added(entry, is_new=True)
-        yield Step(1.0, 0.0, outcome)
+        yield Step(1.0, 0.0, outcome)  # the lock is free: the client enters the recording
 
     def _write(
         self,
         workers: Workers,
         piece: Piece,
         stamp: str,
-        files: Sequence[Path],
-        end_frame: int | None = None,
-        lock: Callable[[], AbstractContextManager[None]] = nullcontext,
+        lock: Lock,
+        end_frame: int | None,
     ) -> Generator[Step, None, IndexedRecording]:
-        """Write the files of a piece that the index does not have; return the entry with its files.
+        """Write the missing files of a piece, each under a lock; return the entry with its files.
 
-        `files` are those that the index has of the recording, `stamp` that of its audio file. With
-        `end_frame` the recording ends there, before its damage. `lock` is held while a file is
-        written.
+        `stamp` is that of the audio file. With `end_frame` the recording ends there, before its
+        damage.
         """
         path = piece.path
         file = self.root / path
@@ -256,7 +233,14 @@ class IndexTarget:
                 files_per_piece = math.ceil(file_count / piece.count)
             first_file = piece.number * files_per_piece
             numbers = range(file_count)[first_file : first_file + files_per_piece]
-            names = _find_written(files, span_stamp, numbers)
+            names = {}  # of intact files, by number
+            for span in list_files(self.out, path):
+                match = SPAN_NAME.fullmatch(span.name)
+                if match is None or match["stamp"] != span_stamp:
+                    continue
+                number = int(match["number"])
+                if number in numbers and not find_damage(span):
+                    names[number] = span.name
             for number in numbers:
                 first_window = number * SPAN_WINDOWS
                 starts_in_file = starts[first_window : first_window + SPAN_WINDOWS]
@@ -268,11 +252,9 @@ class IndexTarget:
                         names[number] = write_span(folder, span_stamp, number, rows)
                     embedded_s = share * recording.duration_s
                 yield Step(share * piece.count, embedded_s)
-        if find_stamp(file) != stamp:
-            raise InputError(CHANGED.format(path))
         return IndexedRecording(
             path=path,
-            root=str(self.root.absolute()),
+            root=str(self.root),
             stamp=stamp,
             duration_s=recording.duration_s,
             rate_hz=recording.rate_hz,
@@ -304,56 +286,38 @@ class IndexTarget:
             )
         return rows
 
-    def enter(self, entry: IndexedRecording, files: Sequence[Path]) -> None:
-        """Add a recording whose windows are written to the index.
+    def enter(self, outcomes: Sequence[IndexedRecording | InputError]) -> Added:
+        """Add a recording, all pieces of which are written; remove windows of an earlier state.
 
-        `files` are those that the index had of it; windows of an earlier state are removed.
-        """
-        write_indexed(self.out, entry)
-        stamp = entry.spans[0].partition("-")[0]
-        for path in files:
-            match = SPAN_NAME.fullmatch(path.name)
-            if match is not None and match["stamp"] != stamp:
-                path.unlink(missing_ok=True)
-
-    def enter_pieces(self, outcomes: Sequence[Added | InputError]) -> Added:
-        """Add a recording to the index, all pieces of which are written, in order.
-
-        The first error in time counts, as if the recording were read in one go.
+        `outcomes` are those of its pieces in order. The first error in time counts, as if the
+        recording were read in one go.
         """
         pieces = []
         for outcome in outcomes:
             if isinstance(outcome, InputError):
                 raise outcome
-            if len(outcomes) == 1:  # entered already
-                return outcome
-            pieces.append(outcome.entry)
+            pieces.append(outcome)
         names = [name for piece in pieces for name in piece.spans]
         entry = replace(pieces[0], spans=names)
         folder = recording_folder(self.out, entry.path)
         with hold_lock(folder / LOCK):
-            stamps = {find_stamp(self.root / entry.path)}
-            if stamps.union(piece.stamp for piece in pieces) != stamps:
-                raise InputError(CHANGED.format(entry.path))
+            stamp = find_stamp(self.root / entry.path)
+            if any(piece.stamp != stamp for piece in pieces):
+                raise InputError(
+                    f"{entry.path}: changed while it was read; "
+                    "index again when it is complete"
+                )
             files = list_files(self.out, entry.path)
-            is_new = self.find_entry(entry.path, entry.stamp, files) is None
-            if is_new:  # otherwise another process added it
-                remove_unfinished(folder)
-                self.enter(entry, files)
-        return Added(entry, is_new)
-
-
-def _find_written(files: Sequence[Path], stamp: str, numbers: range) -> dict[int, str]:
-    """Return the names of undamaged files of windows with a stamp, by number, if in `numbers`."""
-    names = {}
-    for file in files:
-        match = SPAN_NAME.fullmatch(file.name)
-        if match is None or match["stamp"] != stamp:
-            continue
-        number = int(match["number"])
-        if number in numbers and not find_damage(file):
-            names[number] = file.name
-    return names
+            if self.find_entry(entry.path, stamp, files) is not None:
+                return Added(entry, is_new=False)  # another process added it
+            remove_unfinished(folder)
+            write_indexed(self.out, entry)
+            span_stamp = names[0].partition("-")[0]
+            for file in files:
+                match = SPAN_NAME.fullmatch(file.name)
+                if match is not None and match["stamp"] != span_stamp:
+                    file.unlink(missing_ok=True)
+        return Added(entry, is_new=True)
 
 
 def find_stamp(path: Path) -> str:
@@ -424,8 +388,7 @@ class IndexResult:
     """The index, and the outcome for each recording.
 
     index    all windows, those of earlier runs too
-    added    paths of the recordings that this run added; on a cluster, of all that the index has
-             now and did not have before
+    added    paths of the recordings that this run added
     rejects  recordings that could not be read, and why
     notes    what is unusual about recordings that are in the index
     """
@@ -534,31 +497,24 @@ def index_recordings(
         dtype=dtype,
     )
     make_index(folder, settings)
-    target = IndexTarget(library.root, folder, settings, grid)
-    sizes, errors = _measure_missing(
-        target, library.paths, in_bytes=cluster is not None
-    )
-    outcomes = _add_missing(target, spec, sizes, device, threads, cluster, progress)
-    outcomes |= errors
+    target = IndexTarget(library.root.absolute(), folder.absolute(), settings, grid)
+    sizes, outcomes = _measure_missing(target, library.paths)
+    outcomes |= _add_missing(target, spec, sizes, device, threads, cluster, progress)
 
     rejects = list(library.rejects)
     added = []
     notes: list[str] = []
-    entries = {}  # not to be read again from a store
     for path in library.paths:
         outcome = outcomes.get(path)
         if isinstance(outcome, str):
             rejects.append(Reject(path, None, outcome))
-        elif outcome is not None:
-            if outcome.is_new or cluster is not None:
-                added.append(path)
-                notes += outcome.entry.notes
-            if outcome.is_new and is_remote(folder):
-                entries[path] = outcome.entry
+        elif outcome is not None and outcome.is_new:
+            added.append(path)
+            notes += outcome.entry.notes
     with hold_lock(folder / LOCK), atomic_path(folder / REJECTS) as temporary:
         write_rejects(rejects, temporary)
     check_settings(folder, settings)  # a store has no lock for two that begin
-    index = read_index(folder, entries)
+    index = open_index(folder)
     if not index.recordings:
         raise InputError(
             f"{recordings}: no recording could be indexed (the first: {rejects[0].reason})"
@@ -608,37 +564,31 @@ def check_settings(folder: Path, settings: IndexSettings) -> None:
 
 
 def _measure_missing(
-    target: IndexTarget, paths: Sequence[str], *, in_bytes: bool
-) -> tuple[dict[str, float], dict[str, str]]:
-    """Return the size of each recording to embed, and the errors of those that cannot be read.
+    target: IndexTarget, paths: Sequence[str]
+) -> tuple[dict[str, float], dict[str, Added | str]]:
+    """Return the bytes of each recording to embed, and the errors of those that cannot be read.
 
-    The size is the length in seconds, or that of the file in bytes. Recordings that the index has,
-    and that have not changed since, are in neither result.
+    Recordings that the index has, and that have not changed since, are in neither result.
     """
-    names = None  # of the folders of indexed recordings, if known from one listing
-    if is_remote(target.out):
-        with explain_unreadable(str(target.out)):
-            entries = list(target.out.glob(f"{RECORDINGS}/*/{RECORDING}"))
-        names = {entry.parent.name for entry in entries}
+    files_by_folder = defaultdict[str, list[Path]](list)  # what the index has
+    with explain_unreadable(str(target.out)):
+        for file in target.out.glob(f"{RECORDINGS}/*/*"):
+            files_by_folder[file.parent.name].append(file)
 
     def measure(path: str) -> float | str | None:
         """Return the size of a recording, the reason of an error, or None if it is indexed."""
         file = target.root / path
+        files = files_by_folder[recording_folder(target.out, path).name]
         try:
-            stamp = find_stamp(file)
-            if names is None or recording_folder(target.out, path).name in names:
-                files = list_files(target.out, path)
-                if target.find_entry(path, stamp, files) is not None:
-                    return None
-            if not in_bytes:
-                return probe(file, path).duration_s
+            if target.find_entry(path, find_stamp(file), files) is not None:
+                return None
             with explain_unreadable(file):
                 return float(file.stat().st_size)
         except InputError as error:
             return str(error)
 
     sizes = {}
-    errors = {}
+    errors: dict[str, Added | str] = {}
     answers = map_requests(measure, paths, together=is_remote(target.root))
     for path, answer in zip(paths, answers, strict=True):
         if isinstance(answer, str):
@@ -659,21 +609,12 @@ def _add_missing(
 ) -> dict[str, Added | str]:
     """Add recordings; return what the index has of each, or why it has nothing.
 
-    `sizes`, by path, tell how much work each recording is (`_measure_missing`). On a cluster the
-    pieces of a long recording are units of their own, so that several workers embed it; when all
-    are written, this process enters the recording. It opens none: a file that crashes the decoder
-    would end it.
+    `sizes` are in bytes, by path. On a cluster the pieces of a long recording are units of their
+    own, so that several workers embed it. This process enters recordings, and opens none on a
+    cluster: a file that crashes the decoder would end it.
     """
     pace = Pace(target.settings.encoder, progress)
     total = max(sum(sizes.values()), 1e-9)
-    if cluster is None:
-        units = [Unit(path, size / total, Piece(path)) for path, size in sizes.items()]
-        with open_workers(spec, device=device, threads=threads) as workers:
-            return _enter_recordings(
-                target, units, run_here(workers, target.add, units), pace
-            )
-    root = target.root.absolute()
-    target = replace(target, root=root, out=target.out.absolute())
     work = EmbedWork(
         "index",
         spec,
@@ -684,21 +625,22 @@ def _add_missing(
     )
     units = []
     for path, size in sizes.items():
-        count = max(1, int(size // PIECE_BYTES))
+        count = 1 if cluster is None else max(1, int(size // PIECE_BYTES))
         for number in range(count):
             piece = Piece(path, number, count)
             units.append(Unit(path, size / total / count, piece))
     outcomes: dict[str, Added | str] = {}
-    while units:
-        ended = _enter_recordings(
-            target, units, run_on_cluster(cluster, work, units), pace
-        )
-        # Damaged ones are embedded in one go, up to the damage.
-        damaged = dict.fromkeys(unit.name for unit in units if unit.name not in ended)
-        units = [Unit(path, 0.0, Piece(path)) for path in damaged]
-        outcomes |= ended
+    with open_runner(work, cluster, threads) as run:
+        while units:
+            ended = _enter_recordings(target, units, run(units), pace)
+            # Damaged ones are embedded in one go, up to the damage.
+            damaged = dict.fromkeys(
+                unit.name for unit in units if unit.name not in ended
+            )
+            units = [Unit(path, 0.0, Piece(path)) for path in damaged]
+            outcomes |= ended
     for outcome in outcomes.values():
-        if not isinstance(outcome, str):
+        if cluster is not None and not isinstance(outcome, str):
             cluster.add_audio(outcome.entry.duration_s)
     return outcomes
 
@@ -709,14 +651,14 @@ def _enter_recordings(
     steps: Iterable[tuple[int, Step | InputError]],
     pace: Pace,
 ) -> dict[str, Added | str]:
-    """Add each recording to the index as soon as all its pieces are written; report progress.
+    """Enter each recording as soon as all its pieces are written; report progress.
 
     Each of `steps` comes with the number of its unit; it is an error if the piece of that unit
     failed. Return what the index has of each recording, or why it has nothing; recordings with a
     damaged piece are left out.
     """
     unreported = [unit.size for unit in units]
-    outcomes_of_pieces: dict[str, dict[int, Any]] = {}  # by path, and number of piece
+    ended = defaultdict[str, dict[int, Any]](dict)  # outcomes by path, number of piece
     outcomes: dict[str, Added | str] = {}
     for unit_number, step in steps:
         unit = units[unit_number]
@@ -732,13 +674,12 @@ def _enter_recordings(
         pace.report(size, embedded_s)
         if outcome is None:  # more of the piece follows
             continue
-        ended = outcomes_of_pieces.setdefault(piece.path, {})
-        ended[piece.number] = outcome
-        is_damaged = any(isinstance(ending, Piece) for ending in ended.values())
-        if len(ended) == piece.count and not is_damaged:
-            in_order = [ended[number] for number in range(piece.count)]
+        ended[piece.path][piece.number] = outcome
+        in_order = [one for _, one in sorted(ended[piece.path].items())]
+        is_damaged = any(isinstance(one, Piece) for one in in_order)
+        if len(in_order) == piece.count and not is_damaged:
             try:
-                outcomes[piece.path] = target.enter_pieces(in_order)
+                outcomes[piece.path] = target.enter(in_order)
             except InputError as error:
                 outcomes[piece.path] = str(error)
     return outcomes
