@@ -120,10 +120,7 @@ class Space:
 
 
 def measure_space(parts: Sequence[Rows]) -> Space:
-    """Measure scale, background and principal components on a sample of the windows of all files.
-
-    Background is the mean of the quietest windows of each file, as in a scan.
-    """
+    """Measure scale, background and principal components on a sample of all windows."""
     count = sum(map(len, parts))
     step = ceil(count / MAX_SAMPLE)  # the sample has every n-th window
     samples = []
@@ -184,10 +181,7 @@ class ReadyWindows:
         return sum(len(part.start_s) for part in self.parts)
 
     def refresh(self) -> None:
-        """Add windows that are new, a file at a time; for one thread, while others search.
-
-        Files are not compared with their checksums, which would read all of them.
-        """
+        """Add windows that are new, without comparing checksums; for one thread."""
         if not is_index(self.folder):
             return
         settings = read_settings(self.folder)
@@ -216,10 +210,7 @@ class ReadyWindows:
     def _find_new(
         self, name: str, settings: IndexSettings
     ) -> dict[str, tuple[str, Rows]]:
-        """Return recording and rows of the files of windows of a recording that are new, by name.
-
-        A recording of which the index has all windows is then finished.
-        """
+        """Return recording and rows of the new files of windows of a recording, by name."""
         folder = recording_folder(self.folder, name)
         if not folder.is_dir():
             return {}
@@ -335,13 +326,7 @@ class ReadyWindows:
 
 
 def choose_different(windows: Iterable[FoundWindow], count: int) -> list[FoundWindow]:
-    """Return the first `count` windows that do not overlap or touch an earlier one.
-
-    >>> starts_s = (6.0, 3.0, 0.0)
-    >>> windows = [FoundWindow("a.wav", start_s, start_s + 3, 1.0, 1.0) for start_s in starts_s]
-    >>> [one.start_s for one in choose_different(windows, 5)]
-    [6.0, 0.0]
-    """
+    """Return the first `count` windows that do not overlap or touch an earlier one."""
     chosen: list[FoundWindow] = []
     for window in windows:
         if len(chosen) == count:
@@ -410,10 +395,7 @@ def sample_windows(space: Space, parts: list[Part], count: int = MAX_SOUNDS) -> 
 
 
 def measure_cover(sounds: Sounds) -> Float32Array:
-    """Return how much each sound (row) covers of every sound (column).
-
-    This is how much nearer the sound of the row is to that of the column than the background is.
-    """
+    """Return how much nearer each sound (row) is to every sound (column) than the background is."""
     squares = sounds.distance**2
     products = sounds.sketch @ sounds.sketch.T
     between = np.sqrt(np.maximum(squares[:, None] + squares - 2 * products, 0.0))
@@ -462,10 +444,7 @@ def choose_greedily(
 
 
 def order_recordings(sounds: Sounds, cover: Float32Array) -> dict[str, float]:
-    """Return recordings in the order to listen to them, and the share of all that each adds.
-
-    `cover` is that of `measure_cover`. Each next recording is the one that adds most.
-    """
+    """Return recordings in the order to listen to them, and the share of `cover` that each adds."""
     # Sounds are sorted by recording; the cover of a recording is that of its best sound.
     names, first_sounds = np.unique(sounds.recording, return_index=True)
     cover_of_recording = np.maximum.reduceat(cover, first_sounds, axis=0)

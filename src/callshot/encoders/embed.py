@@ -1,8 +1,7 @@
 """Embed spans of recordings with an encoder, through a store that keeps every vector.
 
-Only audio that the store does not have is read and encoded. Reading, resampling and cutting windows
-run ahead in threads while the model works, by default on all cores. A span that cannot be read is a
-reject, and the run continues; everything that was encoded before a crash is in the store.
+Only audio that the store does not have is read and encoded; reading runs ahead in threads while the
+model works. A span that cannot be read is a reject, and the run continues.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -108,8 +107,8 @@ DEFAULTS = EmbedOptions()
 def find_source_keys(spans: Spans) -> list[str]:
     """Return a hash for each span, which changes if its audio may have changed.
 
-    It is the hash of the path, size and times of the file, the span, and how it is read; for mixed
-    spans also of the background and the signal-to-noise ratio. No audio is read.
+    It is made from the path, size and times of the file, the span, and how it is read; for mixed
+    spans also from the background and the ratio. No audio is read.
     """
     files = {}  # by absolute path: size, mtime and ctime
 
@@ -145,10 +144,8 @@ def embed(
 ) -> tuple[Vectors, list[Reject]]:
     """Embed spans with an encoder of the catalogue; vectors in the store are not made again.
 
-    `encoder` is a name such as "birdnet-v2.4", or those of several encoders joined by +.
-    `write_sequences` is called with the names of the spans and the sequence of each one. Return the
-    vectors, one row per embedded span, and the other spans as rejects. Raises InputError if no span
-    could be embedded.
+    `encoder` may be several names joined by +. Return the vectors, a row per embedded span, and the
+    other spans as rejects. Raise InputError if no span could be embedded.
     """
     requested_encoder = find_joined_encoder(encoder, options.encoder_options)
     joined_encoder = replace_auto_speed(requested_encoder, spans)
@@ -188,10 +185,7 @@ def embed(
 def replace_auto_speed(
     joined_encoder: JoinedEncoder, spans: Spans, *, can_join: bool = True
 ) -> JoinedEncoder:
-    """Return an encoder with numbers in place of speed=auto, chosen from some of the spans.
-
-    Without `can_join`, each encoder gets one speed only, as `resolve_speeds` says.
-    """
+    """Replace speed=auto by numbers, chosen from some of the spans (see `resolve_speeds`)."""
     if not any("speed" in spec.auto for spec in joined_encoder.specs):
         return joined_encoder
     spectra = measure_spectra(sample_spans(spans))
@@ -208,8 +202,7 @@ def embed_rows(
 ) -> tuple[list[int], Float32Array, list[Reject]]:
     """Embed spans with one encoder at one speed, through the store.
 
-    Return the rows of spans that have a vector, these vectors as (rows, dimension) in the same
-    order, and the other spans as rejects.
+    Return the rows of spans that have a vector, these vectors, and the other spans as rejects.
     """
     no_vectors = np.zeros((0, spec.dimension), np.float32)
     if len(spans) == 0:
@@ -255,8 +248,8 @@ def embed_spans(
 ) -> tuple[list[str | None], list[Reject]]:
     """Encode spans in this process, and add the vectors of new audio to the store.
 
-    Return the key of each span in the store, None for rejects; and the rejects. `threads` is the
-    number of threads that read audio.
+    Return the key of each span in the store, None for rejects; and the rejects. `threads` read
+    audio.
     """
     encode = partial(encode_spans, threads=threads, is_known=store.has)
     with Workers(encoder) as workers:
@@ -272,12 +265,11 @@ def _embed_missing(
     progress: Progress,
     max_spans: int | None = None,
 ) -> tuple[list[str | None], list[Reject]]:
-    """Encode the spans that the store does not have, and add their vectors to it.
+    """Encode the spans that the store does not have, as `embed_spans` does.
 
-    `name` is the encoder, for progress. `run` is `run_here` or `run_on_cluster`: it encodes units
-    of work, and yields the number of a unit with each of its results. A unit has up to `max_spans`
-    of one recording; without a limit, there is one unit of all spans. Return the key of each span
-    in the store, None for rejects; and the rejects.
+    `name` is the encoder, for progress. `run` encodes units of work, and yields the number of a
+    unit with each of its results. A unit has up to `max_spans` of one recording; without a limit,
+    there is one unit of all spans.
     """
     sources = find_source_keys(spans)
     stored_keys = store.find(sources)
@@ -352,10 +344,9 @@ def encode_spans(
 ) -> Results:
     """Encode spans with the threads of a model; yield the row of each span with its result.
 
-    A result is the error of the span, or the key of its audio, its vector, and its sequence if the
-    model gives sequences. Audio that occurs several times is encoded once; later results have the
-    key alone. So has audio with a key that `is_known`, in the store. `threads` is the number of
-    threads that read audio.
+    A result is an error, or the key of the audio, its vector, and its sequence if the model gives
+    sequences. Audio that occurs several times, or that `is_known`, gives the key alone after that.
+    `threads` read audio.
     """
     encoder = workers.encoder
     order = np.arange(len(spans))
@@ -380,10 +371,7 @@ def encode_spans(
     def submit() -> Generator[
         tuple[int, tuple[str, PreparedSegment] | InputError], None, None
     ]:
-        """Yield the row of each span with its key and input, or its error.
-
-        New audio is given to the threads of the model before its row is yielded.
-        """
+        """Yield the row of each span with its key and input, or its error."""
         loaded = load_spans(ordered, threads=threads, ahead=ahead, prepare=prepare)
         with closing(loaded):
             for row, (_, result) in zip(order.tolist(), loaded, strict=True):
@@ -416,7 +404,7 @@ def encode_spans(
 def encode_on_worker(workers: Workers, spans: Spans) -> Results:
     """Encode spans of one recording on a worker of a cluster.
 
-    If every span fails, the error is raised instead, so that another worker tries to read them.
+    If every span fails, raise the error, so that another worker tries to read them.
     """
     results = list(encode_spans(workers, spans, threads=1))
     errors = [result for _, result in results if isinstance(result, InputError)]
@@ -434,10 +422,7 @@ def default_store() -> Path:
 
 
 def check_store(folder: Path) -> None:
-    """Raise OutputError if a folder can neither be written to nor is a store to read from.
-
-    It need not exist yet.
-    """
+    """Raise OutputError if a folder can neither be written to nor is a store to read from."""
     reason = why_not_writable(folder)
     if reason and not any(folder.glob(f"*/{FINGERPRINT}")):
         raise OutputError(
@@ -447,10 +432,7 @@ def check_store(folder: Path) -> None:
 
 
 def check_rates(spec: EncoderSpec, spans: Spans) -> None:
-    """Raise InputError, before any audio is read, if a whole segment has too low a rate.
-
-    Models of whole segments at their own speed need at least their rate; others take any.
-    """
+    """Raise InputError if a model of whole segments gets one at a lower rate than its own."""
     if spec.windowing is not None or spec.speed != 1 or "speed" in spec.auto:
         return
     for row, rate_hz in enumerate(spans["rate_hz"]):
@@ -464,11 +446,7 @@ def check_rates(spec: EncoderSpec, spans: Spans) -> None:
 
 @dataclass(frozen=True)
 class BackgroundMix:
-    """Recordings to take background from, and the ratios at which calls are mixed into it.
-
-    recordings  a folder or a file
-    snr_db      signal-to-noise ratios
-    """
+    """Recordings to take background from, and the signal-to-noise ratios of calls mixed into it."""
 
     recordings: Path
     snr_db: Sequence[float] = SNRS_DB
@@ -494,8 +472,7 @@ def embed_mixed_segments(
 ) -> tuple[Vectors, list[Reject]]:
     """Embed segments mixed into background; the vector of a segment is the mean of its mixtures.
 
-    Each is mixed into background of a site once at each signal-to-noise ratio, and scaled as the
-    segment is. A segment of which a mixture fails is a reject.
+    A segment of which a mixture fails is a reject.
     """
     if options.cluster is not None:
         raise OptionError(

@@ -61,7 +61,7 @@ class PreparedSegment:
 
     input   windows × samples, or the samples of the whole segment
     share   share of each window that is audio, not padding; None for a whole segment
-    energy  energy of the audio in each window; None for a whole segment, or if not needed
+    energy  energy of the audio in each window; None if not needed, or not known yet
     """
 
     input: Float32Array
@@ -78,7 +78,7 @@ class PreparedSegment:
 class Encoder:
     """An open encoder. `prepare` may run in other threads than `encode`.
 
-    `workers` threads may call the model at once. `sequences` is whether frames are wanted too.
+    `workers` threads may call the model at once. `sequences`: frames are wanted too.
     """
 
     spec: EncoderSpec
@@ -103,7 +103,7 @@ class Encoder:
     def prepare(self, signal: Float32Array, rate_hz: int) -> PreparedSegment:
         """Return a segment as the model takes it: at its rate and speed, whole or in windows.
 
-        `signal` is one channel, (samples,), at `rate_hz`, read in the spec's band already.
+        `signal` is one channel at `rate_hz`, read in the spec's band already.
         """
         check_signal(signal)
         resampled = resample(signal, rate_hz * self.spec.speed, self.spec.rate_hz)
@@ -122,8 +122,8 @@ class Encoder:
     def encode(self, prepared: Sequence[PreparedSegment]) -> list[Float32Array]:
         """Return the output for each segment: vectors of its windows or frames, (n, dimension).
 
-        Whole segments of one length go into the model together where it allows that, and so do the
-        windows of all segments, up to 64 at once. `pool` makes one vector of an output.
+        Windows of all segments go into the model together, and so do whole segments of one length
+        where it allows that.
         """
         if self.batches_segments:
             lengths = np.array([len(segment.input) for segment in prepared])
@@ -182,7 +182,7 @@ def used_weights(spec: EncoderSpec, device: str) -> tuple[Weight, ...]:
     """Return the weights that an encoder is opened with; raise InputError if they are missing.
 
     An alternative is used if the encoder's own weights are missing, and one for torch also if
-    torch finds a GPU to run on.
+    torch finds a GPU.
     """
     name = spec.weights_name
     missing = [weight for weight in spec.weights if find_weight(name, weight) is None]
@@ -202,8 +202,7 @@ def encoder_fingerprint(
 ) -> dict[str, object]:
     """Return everything that decides the vectors of an encoder, as the store is keyed by it.
 
-    That includes the checksums of the weights that are used on this device. `sequences` is whether
-    frames are wanted too.
+    It has the checksums of the weights that are used on this device.
     """
     checksums = {}
     for weight in used_weights(spec, device):
@@ -254,15 +253,11 @@ def pool(
     """Pool the vectors of windows or frames, (n, dimension), to one, (dimension,), in float64.
 
     `share` is the share of each window that is audio, `energy` the energy of the audio in it; by
-    default all are equal. The module's docstring describes each `pooling`.
+    default all are equal.
 
     >>> windows = np.array([[1, 2], [3, 6]], np.float32)
-    >>> pool(windows)
-    array([2., 4.], dtype=float32)
     >>> pool(windows, "audio", share=np.array([1.0, 0.0]))
     array([1., 2.], dtype=float32)
-    >>> pool(windows, "max")
-    array([3., 6.], dtype=float32)
     """
     if pooling == "mean":
         return np.asarray(encoded.mean(axis=0, dtype=np.float64), np.float32)
@@ -285,10 +280,7 @@ def pool(
 
 
 def _weighted_mean(vectors: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return the weighted mean of vectors, (n, dimension); if all weights are 0, the plain mean.
-
-    All weights are 0 in silence.
-    """
+    """Return the weighted mean of vectors, (n, dimension); in silence the plain mean."""
     if not weights.any():
         weights = np.ones(len(vectors))
     shares = weights / weights.sum()
@@ -296,11 +288,7 @@ def _weighted_mean(vectors: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def frame_energies(signal: Float32Array, frames: int) -> FloatArray:
-    """Return the energy in each of `frames` equal parts of a signal.
-
-    >>> frame_energies(np.array([1, 1, 2, 2], np.float32), 2)
-    array([2., 8.])
-    """
+    """Return the energy in each of `frames` equal parts of a signal."""
     squares = np.square(signal, dtype=np.float64)
     starts = np.arange(frames) * len(signal) // frames
     return np.asarray(np.add.reduceat(squares, starts))

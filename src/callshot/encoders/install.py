@@ -1,16 +1,8 @@
 """Which encoders run here, and how to get the others: weights, packages, and a check of vectors.
 
-    get or import → new weights → run on fixed sounds → kept, and the encoder is ready
-
-Whatever is wrong with a weight is found here, and not in the middle of a study. New weights wait
-beside the encoder's own until they have been run once:
-
-    home()/weights/<encoder>.new/     as weights/<encoder>/; emptied before and after each use,
-                                      but for unfinished downloads, which resume
-
-An encoder whose weights have the name `<encoder>.new` opens them there. `references/NAME.npz` has
-the vectors of an encoder with its default options, made on one machine; vectors of other machines
-differ in late digits.
+New weights wait in `weights/<encoder>.new/` until the encoder has run once with them: whatever is
+wrong with them is found here, not in the middle of a study. `references/NAME.npz` has the vectors
+of an encoder with its default options; those of other machines differ in late digits.
 """
 
 import hashlib
@@ -181,14 +173,9 @@ def import_weights(
 def match_files(spec: EncoderSpec, files: Sequence[Path]) -> list[tuple[Weight, Path]]:
     """Pair the weights of an encoder with a user's files.
 
-    Without alternatives, files are in the order of the weights, and the last file serves all
-    weights that follow: it is an archive or a folder with all of them. With alternatives, a file
-    belongs to the weight of the same name, a folder to the weights in it, or else the suffix
-    decides.
-
-    >>> pairs = match_files(find_encoder("hubert-base-l2"), [Path("my.onnx")])
-    >>> [(weight.file, path.name) for weight, path in pairs]
-    [('model.onnx', 'my.onnx')]
+    Without alternatives, files are in the order of the weights, and the last one serves all that
+    follow: it is an archive or a folder. With alternatives, a file belongs to the weight of the
+    same name, a folder to the weights in it, or else the suffix decides.
     """
     if not spec.alternatives:
         repeated = [*files, *[files[-1]] * len(spec.weights)]
@@ -218,9 +205,7 @@ def _install(
 ) -> list[str]:
     """Fetch weights into a staging folder, run the encoder with them, and only then keep them.
 
-    `fetch` gets the name of the staging folder and a weight. A weight without a published checksum
-    must be the same as at its first use, unless `replace_first`. Return lines to print: where the
-    weights are, and how the vectors compare with the references.
+    `fetch` gets the name of the staging folder and a weight. Return lines to print.
     """
     name = spec.weights_name
     is_torch = any(weight.is_for_torch for weight in weights)
@@ -261,10 +246,9 @@ def _install(
 
 
 def _check_first_use(name: str, weight: Weight, source: Path, target: Path) -> None:
-    """Raise InputError if a new weight differs from the one that was used first.
+    """Raise InputError if a new weight, in `source`, differs from the first one, in `target`.
 
-    The record of the new one is in the folder `source`, that of the first in `target`. A weight
-    that comes from another place may differ.
+    A weight that comes from another place may differ.
     """
     old = read_record(target / weight.file)
     new = read_record(source / weight.file)
@@ -317,21 +301,12 @@ def _empty(folder: Path) -> None:
 
 
 def check_encoder(spec: EncoderSpec, *, device: str = "cpu") -> Iterator[str]:
-    """Compare an encoder with its reference vectors; yield lines to print.
-
-    Raises
-    ------
-    InputError
-        If a vector differs from its reference.
-    """
+    """Compare an encoder with its reference vectors; yield lines, or raise InputError."""
     yield from check_vectors(spec, compute_vectors(spec, device=device))
 
 
 def check_vectors(spec: EncoderSpec, vectors: Vectors) -> Iterator[str]:
-    """Compare the vectors of the test sounds with the references; yield lines to print.
-
-    `vectors` are by the name of the sound. Raises InputError if one differs too much.
-    """
+    """Compare the vectors of the test sounds with the references; yield lines."""
     digest = hashlib.sha256()
     for vector in vectors.values():
         digest.update(np.round(vector, DECIMALS).tobytes())

@@ -4,13 +4,10 @@
     birdnet-v2.4, speed=2+4           one encoder at two speeds, 2 and 4
     birdnet-v2.4[speed=2]+mfcc        two encoders, each with options of its own in brackets
 
-The vectors of all specs stand side by side in one vector. Each spec is embedded and stored by
-itself: a joined encoder costs nothing where the vectors of its specs are in the store.
-
-Vectors of one encoder at several speeds are joined as they are. Different encoders have different
-units, so the vectors of each are divided by the root mean square of their distances (`scale`
-equal); that is done in the evaluation, by the support side of each split, without labels.
-`scale=none` leaves them as they are.
+The vectors of all specs stand side by side; each spec is embedded and stored by itself. Vectors of
+one encoder at several speeds are joined as they are. Those of different encoders are divided by the
+root mean square of their distances (`scale` equal), in the evaluation, by the support side of each
+split, without labels. `scale=none` leaves them as they are.
 """
 
 import json
@@ -114,12 +111,9 @@ def find_joined_encoder(
 ) -> JoinedEncoder:
     """Return the encoder of a name, or several that are joined by + in it.
 
-    `options` apply to all encoders. An encoder may have options of its own in brackets, which
-    override these; `scale` applies to all, wherever it is given. Several speeds, joined by + too,
-    become one spec each.
+    `options` apply to all encoders; those in brackets after a name override them. Several speeds,
+    joined by + too, become one spec each.
 
-    >>> find_joined_encoder("birdnet-v2.4", {"speed": "2+4"}).name
-    'birdnet-v2.4[speed=2+4]'
     >>> joined_encoder = find_joined_encoder("birdnet-v2.4[speed=2]+mfcc", {"pooling": "max"})
     >>> [(spec.name, spec.speed, spec.pooling) for spec in joined_encoder.specs]
     [('birdnet-v2.4', 2.0, 'max'), ('mfcc', 1.0, 'max')]
@@ -201,10 +195,7 @@ def join_tables(
     joined_encoder: JoinedEncoder,
     device: str = "cpu",
 ) -> Vectors:
-    """Join the vectors of several specs side by side, for the segments that all of them have.
-
-    `tables` has one table for each spec of `joined_encoder`; `encoder` is the name of the result.
-    """
+    """Join the vectors of several specs side by side, for the segments that all of them have."""
     names = frozenset(tables[0].segment)
     for table in tables[1:]:
         names = names.intersection(table.segment)

@@ -1,11 +1,7 @@
 """tflite models: a file with an embedding inside comes in, a model that returns it goes out.
 
-    weights → expose_tensor → the same graph, ending in the embedding → open_tflite → model
-
-The embedding is an inner tensor of the graph. LiteRT reuses its memory, and only outputs can be
-read. So `expose_tensor` copies the file once, with two numbers changed: its output is that tensor,
-and its last operator the one that computes it. No weight and no vector changes. The catalogue has
-the SHA-256 of both files, so their content is known.
+The embedding is an inner tensor, whose memory LiteRT reuses: only outputs can be read. So
+`expose_tensor` copies the file once, with its output changed to that tensor. No vector changes.
 """
 
 import os
@@ -46,10 +42,6 @@ def open_tflite(path: Path, *, extra: str = "birdnet", threads: int = 1) -> Mode
 
     `threads` callers can run it at once, each on an interpreter of its own, which takes 80 MB for
     BirdNET. `extra` is the extra of callshot that must be installed.
-
-    >>> open_tflite(Path("missing.tflite"))
-    Traceback (most recent call last):
-    callshot.errors.InputError: missing.tflite: cannot be read (No such file or directory)
     """
     with explain_unreadable(path):
         content = path.read_bytes()
@@ -113,8 +105,8 @@ def expose_tensor(
 ) -> None:
     """Write a copy of a tflite model whose only output is the inner tensor of this name.
 
-    Operators after the one that computes it are left out, and so are signatures, which would name
-    the old outputs. Numbers are changed in place, so that weights stay aligned as they are.
+    Operators after it are left out, and so are signatures, which would name the old outputs.
+    Numbers are changed in place, so that weights stay aligned as they are.
     """
     schema = import_package("ai_edge_litert.schema_py_generated", extra)
     with explain_unreadable(source):
@@ -135,10 +127,7 @@ def expose_tensor(
 
 
 def _shorten(table: Any, field: int, length: int) -> None:
-    """Cut a vector in a table of a FlatBuffer to its first items, by overwriting its length.
-
-    `field` is the place of the vector in the vtable; 4 bytes before its items is its length.
-    """
+    """Cut a vector, at a place in the vtable of a FlatBuffer, by overwriting its length."""
     reader = table._tab
     offset = reader.Offset(field)
     if offset and reader.VectorLen(offset) > length:

@@ -127,10 +127,7 @@ class EncoderSpec:
         return f"{segments} at {self.rate_hz / 1000:g} kHz"
 
     def derive(self, name: str, make: Callable[[Path, Path], object]) -> Path:
-        """Return the file `name` that is made once from the first weight.
-
-        `make` gets the weight, and the path to write to.
-        """
+        """Return the file `name`, which `make` writes once from the first weight."""
         source = require_weight(self.weights_name, self.weights[0])
         return derive_file(self.weights_name, name, source, partial(make, source))
 
@@ -150,10 +147,7 @@ class EncoderSpec:
 
 
 def _parse_option(spec: EncoderSpec, name: str, text: str, default: Any) -> Any:
-    """Return the value of an option from the text of a user.
-
-    Its type is that of the default. Raises OptionError if it is of another type or off limits.
-    """
+    """Return the value of an option from the text of a user, of the type of the default."""
     option = f"{spec.name}: {name}"
     value: Any
     try:
@@ -183,11 +177,7 @@ def _parse_option(spec: EncoderSpec, name: str, text: str, default: Any) -> Any:
 
 
 def apply_options(spec: EncoderSpec, texts: Mapping[str, str]) -> EncoderSpec:
-    """Return an encoder with some options changed.
-
-    `texts` are the values as the user wrote them; each is parsed as the type of the default and
-    checked against the limits of the option.
-    """
+    """Return an encoder with options changed to values as a user writes them."""
     auto = tuple(name for name in CAN_BE_AUTO if texts.get(name) == AUTO)
     values: dict[str, Any] = spec.all_options()
     for name, text in texts.items():
@@ -256,19 +246,14 @@ def read_at_speed(spec: EncoderSpec) -> EncoderSpec:
 
 
 def format_band(low_hz: float, high_hz: float) -> str:
-    """Return a band of frequencies as the user may write it.
-
-    >>> format_band(300.0, 1000.5)
-    '300-1000.5'
-    """
+    """Return a band of frequencies as the user may write it."""
     return f"{format_option(low_hz)}-{format_option(high_hz)}"
 
 
 def fingerprint(spec: EncoderSpec, weights: Mapping[str, str]) -> dict[str, Any]:
-    """Return everything that decides the vectors of an encoder.
+    """Return everything that decides the vectors of an encoder; `weights` are SHA-256 by file.
 
-    `weights` has the SHA-256 of each weight file. The store of embeddings is keyed by the result:
-    any change to its text means that all vectors are made again.
+    The store is keyed by the result: any change to its text means that all vectors are made again.
     """
     options = spec.all_options()
     options.pop("path", None)
@@ -286,11 +271,7 @@ def fingerprint(spec: EncoderSpec, weights: Mapping[str, str]) -> dict[str, Any]
 
 
 def find_differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
-    """Return the names of entries that are not the same in two fingerprints.
-
-    >>> find_differences({"encoder": "mfcc", "version": 1}, {"encoder": "mfcc", "version": 2})
-    ['version']
-    """
+    """Return the names of entries that are not the same in two fingerprints."""
     names = sorted({*first, *second})
     return [name for name in names if first.get(name) != second.get(name)]
 

@@ -64,11 +64,7 @@ FLUSH_AFTER_S = 30.0  # the most work that a crash may cost
 
 
 def audio_key(signal: Vector) -> str:
-    """Return the hash of a segment's audio: SHA-256 of the number of samples and the samples.
-
-    >>> audio_key(np.zeros(3, np.float32))[:12]
-    '39fe4a43b6be'
-    """
+    """Return the hash of a segment's audio: SHA-256 of the number of samples and the samples."""
     digest = sha256(len(signal).to_bytes(8, "little"))
     digest.update(np.ascontiguousarray(signal, "<f4").data)
     return digest.hexdigest()
@@ -80,12 +76,6 @@ class Store:
     `fingerprint` is everything that decides the numbers, as JSON values. With `sequences` each
     vector comes with the sequence behind it, and only rows that have one count. `notes` describes
     damage that was found; it is logged when the store is closed.
-
-    >>> import tempfile
-    >>> with Store(Path(tempfile.mkdtemp()), {"encoder": "mfcc"}) as store:
-    ...     store.add("a.wav 0-1 s", "f00d", np.array([1, 2], np.float32))
-    ...     store.find(["a.wav 0-1 s", "b.wav 0-1 s"]), store.vectors(["f00d"]).tolist()
-    ({'a.wav 0-1 s': 'f00d'}, [[1.0, 2.0]])
     """
 
     def __init__(
@@ -164,19 +154,16 @@ class Store:
         }
 
     def has(self, key: str) -> bool:
-        """Return whether there is a vector for the audio with this key.
-
-        In a store of sequences, its sequence is there too.
-        """
+        """Return whether audio with this key has a vector (and a sequence if they are kept)."""
         return key in self._places
 
     def add(
         self, source: str, key: str, vector: Vector, sequence: Vector | None = None
     ) -> None:
-        """Keep a copy of a vector, (dimension,), and in a store of sequences of its sequence.
+        """Keep a copy of a vector, (dimension,), and if they are kept of a sequence.
 
-        A sequence is (frames, dimension). They are written with the next flush, which comes by
-        itself after 16 MiB, or with the first row that is added after 30 s.
+        It is written with the next flush, which comes by itself after 16 MiB, or with the first
+        row that is added after 30 s.
         """
         if key in self._places and source in self._keys:
             return
@@ -199,10 +186,7 @@ class Store:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is buffered as a shard.
-
-        It stays buffered if that fails, or if the store cannot be written to.
-        """
+        """Write what is buffered as a shard, if the store can be written to."""
         if not self._buffer or not self._is_writable:
             return
         rows = self._make_rows()
@@ -242,10 +226,7 @@ class Store:
                 yield np.array(shard["vector"][row + 1 : end])
 
     def _append_shard(self, shard: Path, rows: Rows) -> None:
-        """Enter the rows of a shard: the key of each source, and the shard and row of each key.
-
-        If a source or a key is there already, the earlier one counts.
-        """
+        """Enter the keys of sources, and the places of keys, in a shard; earlier ones count."""
         number = len(self._shards)
         has_key = rows["key"] != b""  # frames of a sequence have none
         embedded = np.flatnonzero(has_key)

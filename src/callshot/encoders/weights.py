@@ -82,11 +82,7 @@ class Weight:
 
 
 def weight_folder(encoder: str) -> Path:
-    """Return the folder of an encoder's weights, which may not exist.
-
-    >>> weight_folder("perch-v2").relative_to(home()).parts
-    ('weights', 'perch-v2')
-    """
+    """Return the folder of an encoder's weights, which may not exist."""
     return home() / "weights" / encoder
 
 
@@ -94,9 +90,6 @@ def find_weight(encoder: str, weight: Weight) -> Path | None:
     """Return the path of a weight if it is complete, else None.
 
     Its content is read only if its size or time differ from those at the last check.
-
-    >>> find_weight("perch-v9", Weight("perch.onnx", "https://example.org/perch.onnx")) is None
-    True
     """
     path = weight_folder(encoder) / weight.file
     record = read_record(path)
@@ -111,13 +104,7 @@ def find_weight(encoder: str, weight: Weight) -> Path | None:
 
 
 def require_weight(encoder: str, weight: Weight) -> Path:
-    """Return the path of a weight; raise with the command that gets it if it is missing.
-
-    >>> weight = Weight("perch.onnx", "https://example.org/perch.onnx")
-    >>> require_weight("perch-v9", weight)  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    callshot.errors.InputError: perch-v9 needs its weights; get them with: callshot encoders get ...
-    """
+    """Return the path of a weight; raise with the command that gets it if it is missing."""
     path = find_weight(encoder, weight)
     if path is None:
         command = f"callshot encoders get {encoder}"
@@ -181,9 +168,8 @@ def _known_sha256(path: Path) -> str:
 def get_weight(encoder: str, weight: Weight, progress: Progress = no_progress) -> Path:
     """Return the path of a weight, after downloading it if necessary.
 
-    An interrupted download from a web address resumes if its sha256 is known. A file of another
-    size or sha256 is an error. `encoder` is the name of a folder. Commands use
-    `callshot.encoders.install`, which keeps new weights only after the model has run with them.
+    An interrupted download from a web address resumes if its sha256 is known. `encoder` is the name
+    of a folder; `callshot.encoders.install` keeps new weights only after the model has run.
     """
     from callshot.encoders import download
 
@@ -260,10 +246,7 @@ def import_weight(encoder: str, weight: Weight, file: Path) -> Path:
 
 
 def _store_weight(weight: Weight, file: Path, path: Path, origin: str) -> None:
-    """Verify `file`, write its record, and move it to `path`; remove a wrong one, and raise.
-
-    `origin` is where it came from, for the error.
-    """
+    """Verify `file`, write its record, and move it to `path`; remove a wrong one, and raise."""
     status = file.stat()
     record = {
         "source": weight.source,
@@ -287,10 +270,10 @@ def _store_weight(weight: Weight, file: Path, path: Path, origin: str) -> None:
 def derive_file(
     encoder: str, name: str, source: Path, make: Callable[[Path], object]
 ) -> Path:
-    """Return a file made from a weight (or from a folder of them), after making it if necessary.
+    """Return a file made from a weight, or from a folder of them, after making it if necessary.
 
-    `make` writes it to the path that it gets, which ends in `name`. The file is kept under the
-    checksum of `source` and `name`: what is made in another way needs another name.
+    `make` writes it to the path that it gets. The file is kept under the checksum of `source` and
+    `name`: what is made in another way needs another name.
     """
     with explain_unreadable(source):
         version = _known_sha256(source)[:16]
@@ -322,10 +305,7 @@ def _working_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def lock_weights(folder: Path, name: str) -> Iterator[None]:
-    """Make a folder, and hold the lock of the file or folder `name` in it during the block.
-
-    Errors of the disk in the block become OutputError.
-    """
+    """Make a folder, and hold the lock of `name` in it; errors of the disk become OutputError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with hold_lock(folder / f".{name}.lock"):
@@ -344,10 +324,7 @@ def lock_weights(folder: Path, name: str) -> Iterator[None]:
 
 @contextmanager
 def explain_errors(path: Path, action: str) -> Iterator[None]:
-    """Turn any error of a library in the block into an InputError about the file at `path`.
-
-    `action` is a participle for the message: the file cannot be `action`.
-    """
+    """Turn any error of a library into an InputError: the file at `path` cannot be `action`."""
     try:
         yield
     except CallshotError:
@@ -360,13 +337,7 @@ def explain_errors(path: Path, action: str) -> Iterator[None]:
 
 
 def import_package(name: str, extra: str) -> Any:
-    """Import a package that only some encoders need; if it is missing, name the extra to install.
-
-    >>> import_package("no_such_package", "onnx")
-    Traceback (most recent call last):
-    callshot.errors.InputError: the package no_such_package is missing; install it with: \
-pip install 'callshot[onnx]'
-    """
+    """Import a package that only some encoders need; name the extra that installs it."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -122,8 +122,6 @@ did you mean centre?
 def split_windows(signal: Float32Array, options: WindowOptions) -> Float32Array:
     """Cut a signal at the model's rate into windows, (windows, samples); there is at least one.
 
-    They are padded and normalised as the options say; silence stays silence.
-
     >>> signal = np.array([1, 2, 3, 4, 5], np.float32)
     >>> options = WindowOptions(rate_hz=1, window_s=3, padding="right", normalisation="none")
     >>> split_windows(signal, options)
@@ -148,13 +146,7 @@ def split_windows(signal: Float32Array, options: WindowOptions) -> Float32Array:
 
 
 def find_spans(samples: int, options: WindowOptions) -> list[slice]:
-    """Return for each window which samples of a segment it holds; its other samples are padding.
-
-    `samples` is the length of the segment at the model's rate.
-
-    >>> find_spans(6, WindowOptions(rate_hz=1, window_s=4))
-    [slice(0, 4, None), slice(4, 6, None)]
-    """
+    """Return for each window which samples of a segment it holds; its other samples are padding."""
     return [
         slice(start, min(start + options.window, samples))
         for start in _window_starts(samples, options)

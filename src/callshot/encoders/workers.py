@@ -114,10 +114,10 @@ class Workers:
         return wait
 
     def submit_windows(self, windows: Sequence[Float32Array]) -> Output:
-        """Give windows of a recording to the threads; return a function that waits for the vectors.
+        """Give windows of a recording to the threads; return a function that waits for vectors.
 
-        The vectors are (windows, dimension). A window that is shorter than the model expects is
-        padded. A model of whole segments gets each window as a segment, and its frames are pooled.
+        A window that is shorter than the model expects is padded. A model of whole segments gets
+        each window as a segment, and its frames are pooled.
         """
         options = self.encoder.spec.windowing
         if options is None:
@@ -143,7 +143,7 @@ class Workers:
         """Run the model on one window, (1, samples), or on a whole segment, (samples,).
 
         To limit memory, a whole segment waits while the other threads have too many samples in the
-        model. When they have none, a segment of any length runs.
+        model.
         """
         samples = batch.size if self.encoder.spec.windowing is None else 0
         with self.changed:
@@ -168,11 +168,7 @@ class Workers:
 def _encode_each(
     batch: Sequence[PreparedSegment], encoder: Encoder
 ) -> list[Float32Array | InputError]:
-    """Return the output of each segment of a batch, or its error.
-
-    If the model fails on the batch, segments are encoded one by one, so that one that fails does
-    not affect the others.
-    """
+    """Return the output of each segment of a batch; if the batch fails, encode them one by one."""
     try:
         return [*encoder.encode(batch)]
     except InputError as error:
@@ -234,8 +230,7 @@ def run_here(
 ) -> Iterator[tuple[int, Any]]:
     """Encode units in this process; yield the number of a unit with each result, or its error.
 
-    `encode` yields the results of a unit's content. A unit that another process works on (TryLater)
-    is tried again after all others, until it is free or done.
+    A unit that another process works on (TryLater) is tried again after all others.
     """
     numbers = list(range(len(units)))
     while numbers:
@@ -299,10 +294,7 @@ def run_on_worker(state: tuple[EmbedWork, Workers], content: Any) -> list[Any]:
 
 
 def keep_ahead(items: Iterable[T], count: int) -> Iterator[T]:
-    """Yield items in order, each only after `count` more were taken from the iterable.
-
-    Taking an item starts work on it; so the work on the next ones goes on meanwhile.
-    """
+    """Yield items in order, each only after `count` more were taken, which starts work on them."""
     waiting: deque[T] = deque()
     for item in items:
         waiting.append(item)

@@ -52,11 +52,7 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class FoundWindows:
-    """The windows that are most similar to a sound, and the recordings that could not be read.
-
-    `windows` has the columns rank, recording, start_s, end_s, clock, rms_dbfs, distance; the
-    nearest window comes first.
-    """
+    """The windows that are most similar to a sound, nearest first, and damaged recordings."""
 
     windows: pl.DataFrame
     rejects: list[Reject]
@@ -176,7 +172,6 @@ def embed_example(
 ) -> Float32Array:
     """Return the vector of a sound, embedded as the windows of an index are.
 
-    It is the vector of one window around a short sound, or the mean of windows inside a long one.
     In an index of another tool, it is the mean of the windows of a span of its recordings.
     """
     path, start_s, end_s = parse_example(example)
@@ -203,7 +198,7 @@ def embed_span(
 ) -> Float32Array:
     """Return the vector of a span of a recording, embedded as the windows of an index are.
 
-    `folder` and `settings` are those of the index.
+    It is the vector of one window around a short span, or the mean of windows inside a long one.
     """
     spec = find_spec(settings.encoder, settings.choices)
     window_s = None if spec.windowing is not None else settings.window_s
@@ -249,10 +244,7 @@ def _search(
     distance: str,
     max_count: int,
 ) -> pl.DataFrame:
-    """Return the windows of a recording that are nearest to a vector; none overlap.
-
-    `distance` is one of DISTANCES. The frame has COLUMNS; every `rank` is 0.
-    """
+    """Return the nearest windows of a recording; none overlap, every rank is 0."""
     blocks = list(index.read_recording(recording))
     distances = np.concatenate(
         [measure_distances(block.matrix, vector, distance) for block in blocks]
@@ -297,12 +289,7 @@ def measure_distances(
 def choose_apart(
     distances: FloatArray, start_s: FloatArray, end_s: FloatArray, max_count: int
 ) -> IntArray:
-    """Return rows of the nearest windows, nearest first, without those that overlap a nearer one.
-
-    >>> start_s = np.array([0.0, 1.0, 2.0])
-    >>> choose_apart(np.array([2.0, 1.0, 3.0]), start_s, start_s + 2, 5)
-    array([1])
-    """
+    """Return rows of the nearest windows, nearest first; none overlaps a nearer one."""
     chosen: list[int] = []
     is_free = np.ones(len(distances), bool)
     for row in np.argsort(distances, kind="stable").tolist():

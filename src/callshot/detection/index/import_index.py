@@ -167,10 +167,7 @@ def find_usual(times_s: np.typing.NDArray[np.float64]) -> float:
 def _write_recording(
     index: Path, settings: IndexSettings, path: str, windows: Rows
 ) -> None:
-    """Write the windows of a recording to an index, in order of time; replace earlier ones.
-
-    `path` is that of the recording, `windows` have start_s, end_s and vector.
-    """
+    """Write the windows of a recording to an index, in order of time; replace earlier ones."""
     windows = windows[np.lexsort((windows["end_s"], windows["start_s"]))]
     rows = np.zeros(len(windows), settings.row_dtype())
     for name in ("start_s", "end_s", "vector"):
@@ -201,10 +198,7 @@ def _write_recording(
 def pool_windows(
     windows: Rows, start_s: float, end_s: float
 ) -> tuple[Float32Array, int]:
-    """Return the mean vector of the windows of a span, and how many they are.
-
-    `windows` are those of a recording; `choose_windows` says which are those of the span.
-    """
+    """Return the mean vector of the windows of a span, and how many they are."""
     rows = choose_windows(windows, start_s, end_s)
     if len(rows) == 0:
         raise InputError(f"no window overlaps {start_s:g} to {end_s:g} s")

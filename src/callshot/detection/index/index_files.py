@@ -307,10 +307,7 @@ def list_files(index: Path, path: str) -> list[Path]:
 def read_indexed(
     index: Path, path: str, files: Sequence[Path]
 ) -> IndexedRecording | None:
-    """Return a recording that is in an index with all its windows, None if it is not.
-
-    `files` are those that the index has of it, from `list_files`.
-    """
+    """Return a recording that is in an index with all its windows, of these `files`; else None."""
     folder = recording_folder(index, path)
     names = {file.name for file in files}
     if RECORDING not in names:
@@ -355,11 +352,7 @@ def read_span(path: Path, settings: IndexSettings, *, verify: bool = True) -> Ro
 
 
 def verify_index(folder: Path, *, repair: bool = False) -> Iterator[Finding]:
-    """Yield the state of each file of an index; with `repair`, set damaged windows aside.
-
-    The next `callshot index` makes them again, or `callshot import` if they come from another tool.
-    `index.json` cannot be made from the rest.
-    """
+    """Yield the state of each file of an index; with `repair`, set damaged windows aside."""
     command = "callshot index"
     try:
         if read_settings(folder).is_imported:

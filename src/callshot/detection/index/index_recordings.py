@@ -200,7 +200,9 @@ class IndexTarget:
                         end_frame = damage.end_frame
         except LockBusy:
             raise TryLater from None
-        yield Step(1.0, 0.0, outcome)  # the lock is free: the client enters the recording
+        yield Step(
+            1.0, 0.0, outcome
+        )  # the lock is free: the client enters the recording
 
     def _write(
         self,

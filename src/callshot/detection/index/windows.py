@@ -91,10 +91,6 @@ def make_grid(
     """Return the windows of an encoder; `window_s` and `hop_s` are in real seconds.
 
     Without `hop_s` windows are as the encoder has them, without overlap by default.
-
-    >>> from callshot.encoders.catalogue import find_encoder
-    >>> make_grid(find_encoder("birdnet-v2.4", {"speed": "2"})).window_s
-    6.0
     """
     if spec.windowing is not None:
         options = spec.windowing
@@ -208,11 +204,7 @@ def embed_windows(
 
 
 def measure_levels(windows: Sequence[Float32Array]) -> NDArray[np.float32]:
-    """Return the root mean square of windows in dB, where 0 is full scale and silence −120.
-
-    >>> measure_levels([np.full(4, 0.1, np.float32), np.zeros(4, np.float32)])
-    array([ -20., -120.], dtype=float32)
-    """
+    """Return the root mean square of windows in dB, where 0 is full scale and silence −120."""
     powers = [np.square(window, dtype=np.float64).mean() for window in windows]
     audible = np.maximum(powers, SILENCE)
     levels = 10 * np.log10(audible)

@@ -4,9 +4,8 @@
     Hugging Face weights → export_hubert ─┴→ file of N layers → open_hubert → model(signal)
     Hugging Face weights → open_hubert_torch ─────────────────────────────↗   for a GPU
 
-Layer N is hidden state N of the whole model; later layers are not computed. A signal goes in alone
-and at its own length: the first convolution is normalised over time, so padding would change every
-frame.
+A signal goes in alone and at its own length: the first convolution is normalised over time, so
+padding would change every frame.
 """
 
 import logging
@@ -57,10 +56,7 @@ LAYER_END = re.compile(r"layers\.(\d+)/final_layer_norm/")
 def load_hubert(
     spec: EncoderSpec, *, device: str, threads: int, sequences: bool
 ) -> Model:
-    """Open HuBERT, cut at the requested layer.
-
-    Weights for torch are run by torch on a GPU, and else exported to ONNX once.
-    """
+    """Open HuBERT at a layer; torch runs its weights on a GPU, else they are exported once."""
     weight = require_weight(spec.weights_name, spec.weights[0])
     is_onnx = weight.suffix == ".onnx"
     layer: Any = spec.options["layer"]
@@ -121,8 +117,7 @@ def cut_hubert(source: Path, target: Path, layer: int) -> None:
 def export_hubert(weights: Path, target: Path, layer: int) -> None:
     """Export a layer from Hugging Face weights; it is tried on noise before it is kept.
 
-    Needs torch and transformers. `weights` is a model.safetensors or pytorch_model.bin. Without a
-    config.json beside it, the configuration is the one of HuBERT base.
+    `weights` is a model.safetensors or pytorch_model.bin; a config.json beside it is read.
     """
     torch, model = build_hubert(weights, layer)
     import_package("onnxscript", TORCH_EXTRA)
@@ -155,12 +150,7 @@ def open_hubert(
 
     `normalise` scales each signal to zero mean and unit variance, as Hugging Face does and
     torchaudio does not. A signal of fewer than 400 samples has no frame, and is an error. So is one
-    longer than 60 s: every frame attends to every other, which takes 0.6 GB for 30 s,
-    1.6 GB for 60 s and 5.5 GB for 120 s.
-
-    >>> open_hubert(Path("missing.onnx"))
-    Traceback (most recent call last):
-    callshot.errors.InputError: missing.onnx: cannot be read (No such file or directory)
+    longer than 60 s: every frame attends to every other, which takes 1.6 GB for 60 s.
     """
     session = open_session(path, device=device)
     name = find_input(path, session).name
@@ -187,8 +177,7 @@ def open_hubert_torch(
     """Build a layer from Hugging Face weights (see `export_hubert`) and run it with torch.
 
     With `mean` it returns the mean of the frames as the only one: copying all frames from a GPU
-    takes as long as computing them. In half precision (float16, bfloat16), means of frames are
-    still taken in float32.
+    takes as long as computing them.
     """
     torch, model = build_hubert(weights, layer)
     if device.startswith("cuda") and not torch.cuda.is_available():
@@ -230,10 +219,7 @@ class HubertModel:
         return frames
 
     def encode_batch(self, signals: Float32Array) -> Float32Array:
-        """Return the frames of signals of one length: (n, samples) to (n, frames, 768).
-
-        Each signal is normalised by itself.
-        """
+        """Return the frames of signals of one length, (n, frames, 768)."""
         count, samples = signals.shape
         if samples > MAX_S * RATE_HZ:
             raise InputError(
@@ -260,10 +246,7 @@ class HubertModel:
 
 
 def build_hubert(weights: Path, layer: int) -> tuple[Any, Any]:
-    """Return torch, and HuBERT with the first `layer` layers, from Hugging Face weights.
-
-    Missing tensors are an error; those of later layers are ignored.
-    """
+    """Return torch, and HuBERT with the first `layer` layers, from Hugging Face weights."""
     # Read when transformers is first imported
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

@@ -1,12 +1,7 @@
 """MFCC without a framework: the samples of one segment come in, frames or their mean go out.
 
 The definition is `librosa.feature.mfcc`: a power mel spectrogram with filters of equal area, in
-dB, and its DCT-II:
-
-    signal → frames × Hann window → |FFT|² → mel filters → dB, clipped at top_db → DCT → mean
-
-No step uses BLAS, so the bits do not depend on its threads. Memory holds the mel spectrogram of a
-segment, which is smaller than the signal with the default options, and small blocks of frames.
+dB, and its DCT-II. No step uses BLAS, so the bits do not depend on its threads.
 """
 
 import math
@@ -39,13 +34,7 @@ class MfccOptions:
     `window_s` and `hop_s` are rounded to samples. `n_fft` is in samples; the window is centred in
     it. `mel` htk leaves 4 of 128 filters empty at n_fft 400, and an empty filter adds a constant
     to every coefficient. `top_db` None does not clip. `padding` centre adds n_fft // 2 zeros at
-    both ends: frame i is centred on sample i · hop.
-
-    >>> MfccOptions(hop_s=0.02).hop
-    320
-    >>> MfccOptions(n_fft=256)
-    Traceback (most recent call last):
-    callshot.errors.OptionError: n_fft: expected at least the window of 400 samples, got 256
+    both ends.
     """
 
     rate_hz: int = 16000
@@ -109,10 +98,7 @@ PAPER = MfccOptions()
 
 
 def load_mfcc(spec: EncoderSpec, *, sequences: bool, **_: object) -> Model:
-    """Return the MFCC model: (samples,) to (frames, coefficients).
-
-    If only the mean over frames is needed, it returns that as a single frame, which is faster.
-    """
+    """Return the MFCC model; where only the mean of frames is needed, it returns that."""
     values: dict[str, Any] = dict(spec.options)
     options = MfccOptions(rate_hz=spec.rate_hz, **values)
     if sequences or spec.pooling != "mean":
@@ -122,9 +108,6 @@ def load_mfcc(spec: EncoderSpec, *, sequences: bool, **_: object) -> Model:
 
 def compute_mfcc(signal: Float32Array, options: MfccOptions = PAPER) -> Float32Array:
     """Return the MFCC of each frame, frames × coefficients.
-
-    The signal is one channel at `rate_hz`, of any length from one sample; without padding, from
-    `n_fft` samples.
 
     >>> compute_mfcc(np.zeros(16000, np.float32)).shape
     (101, 40)
@@ -138,14 +121,10 @@ def compute_mfcc(signal: Float32Array, options: MfccOptions = PAPER) -> Float32A
 def compute_mean_mfcc(
     signal: Float32Array, options: MfccOptions = PAPER
 ) -> Float32Array:
-    """Return the mean MFCC over all frames.
+    """Return the mean MFCC over all frames, faster than the mean of `compute_mfcc`.
 
-    Faster than the mean of `compute_mfcc`, and equal to it up to 1e-6 of the largest coefficient;
-    up to 3e-6 if a signal repeats itself exactly from frame to frame, because then rounding does
-    not average out.
-
-    >>> compute_mean_mfcc(np.zeros(16000, np.float32))[:2].round(2).tolist()
-    [-1131.3699951171875, 0.0]
+    They are equal up to 1e-6 of the largest coefficient; up to 3e-6 if a signal repeats itself
+    exactly from frame to frame, because then rounding does not average out.
     """
     check_signal(signal, shortest=options.shortest)
     is_clipped = options.top_db is not None and options.top_db <= 80
@@ -163,9 +142,8 @@ def _log_mel(
 ) -> Float32Array:
     """Return the mel spectrogram in dB, bands × frames, clipped top_db below its maximum.
 
-    `precision` is the one of the FFT. With float32, rounding shows in bands that are 60 dB or more
-    below the loudest: up to 4e-6 of the largest coefficient in one frame with a top_db of 80, and
-    some 2e-7 in the mean of 100.
+    `precision` is the one of the FFT. With float32, rounding shows in bands 60 dB or more below the
+    loudest: up to 4e-6 of the largest coefficient in one frame, and 2e-7 in the mean of 100.
     """
     window = _hann_window(options).astype(precision)
     filters = _mel_filters(options)
@@ -194,7 +172,7 @@ def _frame(
     count: int,
     dtype: np.dtype[Any],
 ) -> NDArray[Any]:
-    """Return `count` overlapping frames of a signal from frame `first` on, (count, n_fft).
+    """Return `count` overlapping frames from frame `first` on, (count, n_fft).
 
     They share the memory of a copy of the signal, which has zeros beyond its ends.
     """
@@ -222,10 +200,7 @@ def _hann_window(options: MfccOptions) -> FloatArray:
 
 @lru_cache(maxsize=8)
 def _mel_filters(options: MfccOptions) -> Any:
-    """Return triangular mel filters as a sparse matrix, (bands, FFT bins).
-
-    Each filter has an area of 1 Hz; a bin lies in at most two of them.
-    """
+    """Return triangular mel filters of 1 Hz area as a sparse matrix, (bands, FFT bins)."""
     edges_hz = _band_edges_hz(options)
     bins_hz = np.fft.rfftfreq(options.n_fft, 1 / options.rate_hz)
     filters = np.empty((options.bands, len(bins_hz)), np.float32)

@@ -1,10 +1,7 @@
 """ONNX models: a file comes in, a model that turns windows into vectors goes out.
 
-    file → session → model(windows, float32 (n, samples)) → vectors, float32 (n, dimension)
-
 ONNX Runtime computes every output that a file declares, requested or not: `cut_graph` cuts a file
-to the outputs that are needed. Its wheels from 1.29 on send telemetry by default; every session
-here switches that off. Any ONNX model of waveforms is an encoder: `onnx:PATH`.
+to those that are needed. Its wheels from 1.29 on send telemetry by default, which is switched off.
 """
 
 import math
@@ -39,10 +36,7 @@ OPENED = "opened as an ONNX model"
 
 
 def load_onnx(spec: EncoderSpec, *, device: str, **_: object) -> Model:
-    """Open a model of windows: one of the catalogue, or a user's own file.
-
-    The file of a model of the catalogue is cut once to the output that is its vector.
-    """
+    """Open a model of windows: of the catalogue, cut once to its vector, or of the user."""
     assert spec.windowing is not None
     output = None
     if spec.output:
@@ -72,12 +66,7 @@ def load_onnx(spec: EncoderSpec, *, device: str, **_: object) -> Model:
 
 
 def open_session(path: Path, *, device: str = "cpu") -> Any:
-    """Open an ONNX file for inference; `device` is cpu or cuda.
-
-    >>> open_session(Path("missing.onnx"))
-    Traceback (most recent call last):
-    callshot.errors.InputError: missing.onnx: cannot be read (No such file or directory)
-    """
+    """Open an ONNX file for inference; `device` is cpu or cuda."""
     runtime = _import_runtime()
     if device == "cuda":
         if not has_cuda():
@@ -123,16 +112,7 @@ def open_window_model(
     """Open a model that maps windows, (n, samples), to vectors, (n, dimension).
 
     `output` names the tensor of the vectors; see `_find_output`. A file with a fixed batch of 1 is
-    run window by window. Raises InputError if the file has other inputs, outputs or sizes.
-
-    >>> import onnx, tempfile
-    >>> head = '<ir_version: 8, opset_import: ["": 17]> g '
-    >>> text = "(float[n, 4] wave) => (float[n, 1] mean) { mean = ReduceMean <axes = [1]> (wave) }"
-    >>> path = Path(tempfile.mkdtemp()) / "mean.onnx"
-    >>> onnx.save(onnx.parser.parse_model(head + text), path)
-    >>> model = open_window_model(path, samples=4, dimension=1)
-    >>> model(np.array([[1, 2, 3, 4], [0, 0, 0, 0]], np.float32)).tolist()
-    [[2.5], [0.0]]
+    run window by window. Raise InputError if the file has other inputs, outputs or sizes.
     """
     session = open_session(path, device=device)
     with explain_errors(path, OPENED):
@@ -172,10 +152,7 @@ def open_window_model(
 def run(
     path: Path, session: Any, name: str, signal: Float32Array, outputs: Sequence[str]
 ) -> list[Float32Array]:
-    """Run a session on one input, and return the named outputs as float32.
-
-    `name` is the input that gets `signal`. Outputs are copies, which the next run cannot change.
-    """
+    """Run a session on one input; return copies of the named outputs as float32."""
     batch = np.ascontiguousarray(signal, np.float32)
     with explain_errors(path, f"run on an input of shape {signal.shape}"):
         arrays = session.run(outputs, {name: batch})
@@ -186,17 +163,8 @@ def cut_graph(source: Path, target: Path, outputs: Sequence[str]) -> None:
     """Write the part of an ONNX file that computes the named tensors, which become its outputs.
 
     The bits of their values stay the same. If no tensor has a name, the last one that begins with
-    it is taken: converters keep the names of tensors, with endings of their own. External weights
-    beside the source are read if the cut needs them; the cut is one file, below 2 GB.
-
-    >>> import onnx, tempfile
-    >>> head = '<ir_version: 8, opset_import: ["": 17]> g '
-    >>> text = "(float[n, 4] x) => (float[n, 4] z) { y = Abs(x) z = Neg(y) }"
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> onnx.save(onnx.parser.parse_model(head + text), folder / "all.onnx")
-    >>> cut_graph(folder / "all.onnx", folder / "cut.onnx", ["y"])
-    >>> [node.op_type for node in onnx.load(folder / "cut.onnx").graph.node]
-    ['Abs']
+    it is taken: converters add endings to names. External weights beside the source are read; the
+    cut is one file, below 2 GB.
     """
     onnx = import_package("onnx", "onnx")
     with explain_errors(source, OPENED):

@@ -37,11 +37,9 @@ def load_perch_v1(spec: EncoderSpec, *, device: str, **_: object) -> Model:
 
 
 def convert_perch_v1(saved_model: Path, target: Path) -> float:
-    """Convert the SavedModel of Perch 1 to ONNX.
+    """Convert the SavedModel of Perch 1 to ONNX, and compare its vectors with TensorFlow's.
 
-    Return the largest difference between its vectors and those of TensorFlow; a file that differs
-    too much is not kept. The batch is fixed to 1: with a free one the conversion of the
-    spectrogram fails.
+    The batch is fixed to 1: with a free one the conversion of the spectrogram fails.
     """
     # Read when TensorFlow is first imported.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -11,11 +11,7 @@ from callshot.records.terms import NO_LICENCE
 
 
 def load_random(spec: EncoderSpec, **_: object) -> Model:
-    """Open one realisation of noise: the same audio always gets the same Gaussian vector.
-
-    Other vectors would score a little differently: on few queries, AUROC has a standard deviation
-    of about 0.03. The chance level is computed, not measured by this encoder.
-    """
+    """Open one realisation of noise: the same audio always gets the same Gaussian vector."""
 
     def model(signal: Float32Array) -> Float32Array:
         """Return one vector, (1, dimension), from the hash of the signal."""
