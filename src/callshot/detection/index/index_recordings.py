@@ -288,11 +288,13 @@ class IndexTarget:
             )
         return rows
 
-    def enter(self, outcomes: Sequence[IndexedRecording | InputError]) -> Added:
+    def enter(
+        self, outcomes: Sequence[IndexedRecording | InputError], *, has_embedded: bool
+    ) -> Added:
         """Add a recording, all pieces of which are written; remove windows of an earlier state.
 
         `outcomes` are those of its pieces in order. The first error in time counts, as if the
-        recording were read in one go.
+        recording were read in one go. `has_embedded`: this run wrote files of it.
         """
         pieces = []
         for outcome in outcomes:
@@ -310,8 +312,9 @@ class IndexTarget:
                     "index again when it is complete"
                 )
             files = list_files(self.out, entry.path)
-            if self.find_entry(entry.path, stamp, files) is not None:
-                return Added(entry, is_new=False)  # another process added it
+            known = self.find_entry(entry.path, stamp, files)
+            if known is not None and not has_embedded:
+                return Added(known, is_new=False)  # another process added it
             remove_unfinished(folder)
             write_indexed(self.out, entry)
             span_stamp = names[0].partition("-")[0]
@@ -661,6 +664,7 @@ def _enter_recordings(
     """
     unreported = [unit.size for unit in units]
     ended = defaultdict[str, dict[int, Any]](dict)  # outcomes by path, number of piece
+    embedded = set()  # paths of recordings of which files were written
     outcomes: dict[str, Added | str] = {}
     for unit_number, step in steps:
         unit = units[unit_number]
@@ -672,6 +676,8 @@ def _enter_recordings(
             outcome = step.outcome
             size = min(step.share * unit.size, size)
             embedded_s = step.embedded_s
+            if embedded_s > 0:
+                embedded.add(piece.path)
         unreported[unit_number] -= size
         pace.report(size, embedded_s)
         if outcome is None:  # more of the piece follows
@@ -681,7 +687,8 @@ def _enter_recordings(
         is_damaged = any(isinstance(one, Piece) for one in in_order)
         if len(in_order) == piece.count and not is_damaged:
             try:
-                outcomes[piece.path] = target.enter(in_order)
+                has_embedded = piece.path in embedded
+                outcomes[piece.path] = target.enter(in_order, has_embedded=has_embedded)
             except InputError as error:
                 outcomes[piece.path] = str(error)
     return outcomes

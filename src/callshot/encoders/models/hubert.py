@@ -40,7 +40,6 @@ from callshot.encoders.weights import (
 )
 from callshot.encoders.windows import Float32Array, Model, check_signal
 from callshot.errors import InputError, OptionError, count_text
-from callshot.files import atomic_path
 
 WIDTH = 768
 RATE_HZ = 16_000
@@ -88,7 +87,7 @@ def load_hubert(
 
 
 def cut_hubert(source: Path, target: Path, layer: int) -> None:
-    """Cut the published 12-layer ONNX file at a layer; it is tried on noise before it is kept."""
+    """Cut the published 12-layer ONNX file at a layer, and try it on noise."""
     onnx = import_package("onnx", "onnx")
     with explain_errors(source, OPENED):
         nodes = onnx.load(source, load_external_data=False).graph.node
@@ -104,18 +103,17 @@ def cut_hubert(source: Path, target: Path, layer: int) -> None:
             f"{source}: expected layer {layer} of an ONNX export of HuBERT base, "
             f"got layers {sorted(outputs)}"
         )
-    with atomic_path(target) as temporary:
-        cut_graph(source, temporary, [outputs[layer]])
-        try:
-            open_hubert(temporary)(_make_noise(1.0))
-        except InputError as error:
-            raise InputError(
-                f"{source}: cut at layer {layer}, it is not HuBERT base ({error})"
-            ) from error
+    cut_graph(source, target, [outputs[layer]])
+    try:
+        open_hubert(target)(_make_noise(1.0))
+    except InputError as error:
+        raise InputError(
+            f"{source}: cut at layer {layer}, it is not HuBERT base ({error})"
+        ) from error
 
 
 def export_hubert(weights: Path, target: Path, layer: int) -> None:
-    """Export a layer from Hugging Face weights; it is tried on noise before it is kept.
+    """Export a layer from Hugging Face weights, and try it on noise.
 
     `weights` is a model.safetensors or pytorch_model.bin; a config.json beside it is read.
     """
@@ -123,24 +121,23 @@ def export_hubert(weights: Path, target: Path, layer: int) -> None:
     import_package("onnxscript", TORCH_EXTRA)
     free = torch.export.Dim.DYNAMIC
     level = logging.root.manager.disable
-    with atomic_path(target) as temporary:
-        logging.disable(logging.WARNING)  # about the exporter's own code
-        try:
-            with warnings.catch_warnings(action="ignore"):
-                torch.onnx.export(
-                    model,
-                    (torch.from_numpy(_make_noise(1.0))[None],),
-                    temporary,
-                    input_names=["input_values"],
-                    output_names=["last_hidden_state"],
-                    dynamic_shapes=({0: free, 1: free},),
-                    dynamo=True,
-                    external_data=False,
-                    verbose=False,
-                )
-        finally:
-            logging.disable(level)
-        open_hubert(temporary)(_make_noise(0.5))
+    logging.disable(logging.WARNING)  # about the exporter's own code
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            torch.onnx.export(
+                model,
+                (torch.from_numpy(_make_noise(1.0))[None],),
+                target,
+                input_names=["input_values"],
+                output_names=["last_hidden_state"],
+                dynamic_shapes=({0: free, 1: free},),
+                dynamo=True,
+                external_data=False,
+                verbose=False,
+            )
+    finally:
+        logging.disable(level)
+    open_hubert(target)(_make_noise(0.5))
 
 
 def open_hubert(

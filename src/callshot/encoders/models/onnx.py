@@ -17,7 +17,7 @@ from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.weights import explain_errors, import_package
 from callshot.encoders.windows import Float32Array, Model, WindowOptions
 from callshot.errors import InputError, OptionError, printable, suggest
-from callshot.files import atomic_path, check_regular_file
+from callshot.files import check_regular_file
 
 ONNX_PACKAGES = ("onnxruntime", "onnx")
 PROVIDERS: dict[str, list[Any]] = {
@@ -208,9 +208,8 @@ def cut_graph(source: Path, target: Path, outputs: Sequence[str]) -> None:
             model = onnx.shape_inference.infer_shapes(model)
             del model.graph.value_info[:]
         content = model.SerializeToString(deterministic=True)
-    with atomic_path(target) as temporary:
-        temporary.write_bytes(content)
-        open_session(temporary)
+    target.write_bytes(content)
+    open_session(target)
 
 
 def _list_inputs(node: Any) -> Iterator[str]:

@@ -17,7 +17,6 @@ from callshot.encoders.weights import (
 )
 from callshot.encoders.windows import Model, WindowOptions, make_test_sounds
 from callshot.errors import InputError
-from callshot.files import atomic_path
 
 SAMPLES = 160_000
 DIMENSION = 1280
@@ -36,7 +35,7 @@ def load_perch_v1(spec: EncoderSpec, *, device: str, **_: object) -> Model:
     return open_perch_v1(path, device=device)
 
 
-def convert_perch_v1(saved_model: Path, target: Path) -> float:
+def convert_perch_v1(saved_model: Path, target: Path) -> None:
     """Convert the SavedModel of Perch 1 to ONNX, and compare its vectors with TensorFlow's.
 
     The batch is fixed to 1: with a free one the conversion of the spectrogram fails.
@@ -46,27 +45,25 @@ def convert_perch_v1(saved_model: Path, target: Path) -> float:
     tensorflow = import_package("tensorflow", EXTRA)
     converter = import_package("tf2onnx", EXTRA)
     sounds = np.stack([*make_test_sounds(SAMPLES).values()])
-    with atomic_path(target) as temporary:
-        with explain_errors(saved_model, "converted as Perch v1"):
-            model = tensorflow.saved_model.load(str(saved_model))
-            wave = tensorflow.TensorSpec((1, SAMPLES), tensorflow.float32, "inputs")
-            embed = tensorflow.function(
-                lambda inputs: {"embedding": model.infer_tf(inputs)["embedding"]},
-                input_signature=[wave],
-            )
-            converter.convert.from_function(
-                embed, [wave], opset=17, output_path=str(temporary)
-            )
-            rows = [embed(sound[np.newaxis])["embedding"].numpy() for sound in sounds]
-        vectors = np.concatenate(rows)
-        difference = float(np.abs(open_perch_v1(temporary)(sounds) - vectors).max())
-        largest = float(np.abs(vectors).max())
-        if not difference <= TOLERANCE * largest:
-            raise InputError(
-                f"{saved_model}: after conversion its vectors differ from TensorFlow's "
-                f"by {difference:.2g}, with values up to {largest:.2g}"
-            )
-    return difference
+    with explain_errors(saved_model, "converted as Perch v1"):
+        model = tensorflow.saved_model.load(str(saved_model))
+        wave = tensorflow.TensorSpec((1, SAMPLES), tensorflow.float32, "inputs")
+        embed = tensorflow.function(
+            lambda inputs: {"embedding": model.infer_tf(inputs)["embedding"]},
+            input_signature=[wave],
+        )
+        converter.convert.from_function(
+            embed, [wave], opset=17, output_path=str(target)
+        )
+        rows = [embed(sound[np.newaxis])["embedding"].numpy() for sound in sounds]
+    vectors = np.concatenate(rows)
+    difference = float(np.abs(open_perch_v1(target)(sounds) - vectors).max())
+    largest = float(np.abs(vectors).max())
+    if not difference <= TOLERANCE * largest:
+        raise InputError(
+            f"{saved_model}: after conversion its vectors differ from TensorFlow's "
+            f"by {difference:.2g}, with values up to {largest:.2g}"
+        )
 
 
 PERCH_V1 = "kaggle:google/bird-vocalization-classifier/tensorFlow2/bird-vocalization-classifier/8"
