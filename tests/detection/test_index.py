@@ -377,7 +377,7 @@ def test_no_space_for_windows_keeps_what_was_written(tmp_path, audio, monkeypatc
 
 
 def test_two_processes_share_the_recordings_of_one_index(tmp_path):
-    folder = make_recordings(tmp_path / "audio", 8, 1.0)
+    folder = make_recordings(tmp_path / "audio", 5, 0.6)
     script = (
         "import sys; from callshot import index_recordings;"
         "print(*index_recordings(sys.argv[1], sys.argv[2], 'mfcc', window_s=0.1,"

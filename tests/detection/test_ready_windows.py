@@ -23,7 +23,6 @@ from callshot.detection.ready_windows import (
     choose_different,
     choose_greedily,
     measure_cover,
-    measure_space,
     order_recordings,
     sample_windows,
 )
@@ -253,16 +252,6 @@ def test_rows_are_those_of_the_literal_choice(seed, in_turn):
     np.testing.assert_allclose(gains, expected_gains)
     assert (covered == before).all()
     assert len(choose_greedily(cover, covered, 99, distance)[0]) == 30
-
-
-@pytest.mark.parametrize("damaged", [1, 40])
-def test_damaged_windows_are_left_out(sketches, damaged):
-    rows = np.array(sketches[1][0].rows[:40])
-    rows["vector"][:damaged] = np.nan
-    space = measure_space([rows])
-    part = space.make_part("a.wav", rows)
-    assert np.isfinite(part.sketch).all()
-    assert len(sample_windows(space, [part]).start_s) == 40 - damaged
 
 
 def test_cover_and_the_order_of_recordings_are_those_of_a_literal_one(sketches):

@@ -23,7 +23,6 @@ from callshot.errors import InputError, OptionError, OutputError
 from callshot.study.file_steps import embed_files, segment_files
 from rows_of_spans import make_row, make_spans
 from sounds import record, record_badly
-from test_cli import run
 
 make_segment = partial(make_row, channel_rule="mean", peak_dbfs=-3.0)
 
@@ -242,9 +241,12 @@ def test_embed_returns_a_table_in_the_order_of_the_segments_and_the_rejects(libr
     np.testing.assert_allclose(table.matrix, means, rtol=1e-5)
 
 
+SEGMENTS = 60
+
+
 @pytest.fixture
 def segment_table(library):
-    starts = [n / 100 for n in range(200)]
+    starts = [n / 100 for n in range(SEGMENTS)]
     lines = [f"r{n % 3}.wav,{s},{s + 1.2},label {n % 2}" for n, s in enumerate(starts)]
     text = "\n".join(["recording,start_s,end_s,label", *lines])
     (library / "calls.csv").write_text(text)
@@ -263,7 +265,7 @@ def test_the_table_has_all_columns_and_the_sequences_are_beside_it(
     with pytest.raises(InputError, match="no segment could be embedded from"):
         embed_files(*place, **options)
     table, rejects = embed_files(*place, audio=tmp_path / "moved", **options)
-    assert (len(table), rejects) == (200, [])
+    assert (len(table), rejects) == (SEGMENTS, [])
     frame = pl.read_parquet(tmp_path / "mfcc.parquet")
     columns = {"recording", "label", "segment", "labels", "embedding"}
     assert set(frame.columns) == columns
@@ -274,17 +276,20 @@ def test_the_table_has_all_columns_and_the_sequences_are_beside_it(
     np.testing.assert_allclose(frame["embedding"][3].to_numpy(), mean, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "out", ["segments/segments.parquet", "x.csv", "calls.csv/x.parquet", "segments"]
-)
 def test_a_bad_output_path_is_an_error_before_any_work(
-    segment_table, tmp_path, out, monkeypatch
+    segment_table, tmp_path, monkeypatch
 ):
     opener = "callshot.encoders.embed.open_encoder"
     monkeypatch.setattr(opener, lambda *_, **__: pytest.fail("opened"))
     before = segment_table.read_bytes()
-    with pytest.raises((OutputError, OptionError)):
-        embed_files(segment_table, tmp_path / out, "mfcc", store=tmp_path / "store")
+    for out in (
+        "segments/segments.parquet",
+        "x.csv",
+        "calls.csv/x.parquet",
+        "segments",
+    ):
+        with pytest.raises((OutputError, OptionError)):
+            embed_files(segment_table, tmp_path / out, "mfcc", store=tmp_path / "store")
     assert segment_table.read_bytes() == before
 
 
@@ -342,9 +347,9 @@ for _ in sys.stdin:
 
 
 def kill_one(forks, store, rng):
-    """Start embedding and kill it at once, after some shards, or while it merges them."""
+    """Start embedding and kill it after some shards."""
     before = list_shards(store)
-    count = rng.randrange(8)
+    count = rng.randrange(1, 5)
     forks.stdin.write("\n")
     forks.stdin.flush()
     pid = int(forks.stdout.readline())
@@ -352,7 +357,7 @@ def kill_one(forks, store, rng):
         while len(list_shards(store) - before) < count:
             os.kill(pid, 0)
             time.sleep(0.001)
-        time.sleep(rng.uniform(0, 0.01 if count else 0.2))
+        time.sleep(rng.uniform(0, 0.01))
         os.kill(pid, signals.SIGKILL)
     return int(forks.stdout.readline())
 
@@ -369,38 +374,13 @@ def test_runs_that_are_killed_and_repeated_give_the_same_table(
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as forks:
-        for _ in range(8):
+        for _ in range(5):
             status = kill_one(forks, store, rng)
-            counts.append(count_stored(store) if status == signals.SIGKILL else 200)
-    assert sum(0 < count < 200 for count in counts) >= 3
+            counts.append(
+                count_stored(store) if status == signals.SIGKILL else SEGMENTS
+            )
+    assert sum(0 < count < SEGMENTS for count in counts) >= 2
     assert counts == sorted(counts)  # stored vectors are never lost
     embed_files(segment_table, out, "mfcc", store=store)
-    assert len(encoded) == 200 - counts[-1]
+    assert len(encoded) == SEGMENTS - counts[-1]
     assert out.read_bytes() == expected_table
-
-
-def test_one_bad_recording_among_others_is_reported_and_the_others_are_embedded(
-    tmp_path, capsys
-):
-    audio = tmp_path / "audio"
-    rows = ["recording,start_s,end_s,label"]
-    for n in range(5):
-        record(audio / f"r{n}.wav", seconds=1.1, rate=16000, seed=n)
-        rows.append(f"r{n}.wav,0,1.1,label {n % 2}")
-    (tmp_path / "calls.csv").write_text("\n".join(rows))
-    cut = tmp_path / "cut"
-    run("segment", audio, "-a", tmp_path / "calls.csv", "--out", cut, "--quiet")
-    bad = audio / "r3.wav"
-    bad.write_bytes(bad.read_bytes()[:20])
-    out = tmp_path / "mfcc.parquet"
-    words = ["embed", cut / "segments.parquet", "-e", "mfcc", "-o", out]
-    run(*words, "--store", tmp_path / "store")
-    printed = capsys.readouterr()
-    reason = "r3.wav: libsndfile cannot read it as audio"
-    assert f"left out: 1 segment (1: {reason}" in printed.err
-    assert f"4 of 5 segments embedded in {out}" in printed.out
-    segments = pl.read_parquet(cut / "segments.parquet")["segment"].to_list()
-    assert pl.read_parquet(out)["segment"].to_list() == segments[:3] + segments[4:]
-    (reject,) = pl.read_csv(tmp_path / "mfcc.rejects.csv").to_dicts()
-    assert (reject["file"], reject["row"]) == ("r3.wav", 4)
-    assert reject["reason"].startswith(reason)

@@ -58,14 +58,13 @@ def calls(tmp_path):
     return replace(make_spans(segments, root), source="calls")
 
 
-@pytest.fixture
-def site(tmp_path):
-    """A minute of weak noise; its second half has loud sounds."""
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Weak noise; its second half has loud sounds."""
     random = np.random.default_rng(5)
     quiet = random.normal(0, 0.01, 30 * RATE_HZ)
     loud = random.normal(0, 0.2, 30 * RATE_HZ)
-    folder = tmp_path / "site"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("site")
     soundfile.write(folder / "night.wav", np.concatenate([quiet, loud]), RATE_HZ)
     return folder
 
@@ -76,15 +75,6 @@ def options(tmp_path):
 
 def embed_mfcc(calls, site, folder):
     return embed_mixed_segments(calls, BackgroundMix(site), "mfcc", options(folder))
-
-
-def test_the_python_function_lays_segments_into_a_site(calls, site, tmp_path):
-    expected, _ = embed_mfcc(calls, site, tmp_path)
-    table = callshot.embed(calls, "mfcc", site=site, store=tmp_path / "other")
-    np.testing.assert_array_equal(table.matrix, expected.matrix)
-    assert table.encoder == "mfcc, at site"
-    with pytest.raises(OptionError, match="snr_db"):
-        callshot.embed(calls, "mfcc", site=site, snr_db=[])
 
 
 def literal_vector(calls, site, row):
@@ -109,8 +99,11 @@ def literal_vector(calls, site, row):
 
 
 def test_a_vector_is_the_mean_of_the_call_in_several_backgrounds(calls, site, tmp_path):
-    table, rejects = embed_mfcc(calls, site, tmp_path)
-    assert rejects == []
+    table = callshot.embed(calls, "mfcc", site=site, store=tmp_path)
+    plain = callshot.embed(calls, "mfcc", store=tmp_path)
+    assert table.encoder == "mfcc, at site"
+    assert table.fingerprint == plain.fingerprint != ""
+    assert f"background of {site} at 0, 5, 10, 15 dB" in table.note
     assert list(table.segment) == calls["segment"]
     for row, vector in enumerate(table.matrix):
         golden = literal_vector(calls, site, row)
@@ -161,39 +154,15 @@ def test_the_store_keeps_calls_and_their_copies_apart(
     assert np.array_equal(moved.matrix, repeated.matrix)
 
 
-def test_name_note_and_fingerprint_say_what_the_table_is(calls, site, tmp_path):
-    plain, _ = embed(calls, "mfcc", options(tmp_path))
-    table, _ = embed_mfcc(calls, site, tmp_path)
-    assert table.encoder == "mfcc, at site"
-    assert table.fingerprint == plain.fingerprint != ""
-    assert f"background of {site} at 0, 5, 10, 15 dB" in table.note
-
-
-def test_a_call_that_cannot_be_read_is_one_reject(calls, site, tmp_path):
+def test_a_call_that_cannot_be_mixed_is_one_reject(calls, site, tmp_path):
     record_badly(calls.root / "c.wav", "text")
-    bad = make_spans([make_segment("c.wav")])
-    segments = concat_spans([calls.take([0]), bad, calls.take([1, 2])])
-    table, (reject,) = embed_mfcc(segments, site, tmp_path)
-    assert len(table) == 3
-    assert (reject.file, reject.row) == ("c.wav", 2)
-
-
-def test_a_silent_call_is_a_reject(calls, site, tmp_path):
     soundfile.write(calls.root / "d.wav", np.zeros(3 * RATE_HZ), RATE_HZ)
-    segments = concat_spans([calls, make_spans([make_segment("d.wav")])])
-    _, (reject,) = embed_mfcc(segments, site, tmp_path)
-    assert "a silent example cannot be mixed into the background" in reject.reason
-
-
-def make_site(folder, kind):
-    folder.mkdir()
-    if kind == "short":
-        record(folder / "x.wav", 1.0, RATE_HZ)
-    elif kind == "silent":
-        soundfile.write(folder / "x.wav", np.zeros(10 * RATE_HZ), RATE_HZ)
-    elif kind == "text":
-        record_badly(folder / "x.wav", "text")
-    return folder
+    bad = [make_spans([make_segment(name)]) for name in ("c.wav", "d.wav")]
+    segments = concat_spans([calls.take([0]), *bad, calls.take([1, 2])])
+    table, rejects = embed_mfcc(segments, site, tmp_path)
+    assert len(table) == 3
+    assert [(one.file, one.row) for one in rejects] == [("c.wav", 2), ("d.wav", 3)]
+    assert "a silent example cannot be mixed into the background" in rejects[1].reason
 
 
 @pytest.mark.parametrize(
@@ -206,7 +175,13 @@ def make_site(folder, kind):
     ],
 )
 def test_a_site_without_background_is_one_clear_line(kind, message, calls, tmp_path):
-    folder = make_site(tmp_path / kind, kind)
+    folder = tmp_path / kind
+    folder.mkdir()
+    if kind == "text":
+        record_badly(folder / "x.wav", "text")
+    elif kind != "empty":
+        seconds = 1 if kind == "short" else 10
+        soundfile.write(folder / "x.wav", np.zeros(seconds * RATE_HZ), RATE_HZ)
     with pytest.raises(InputError, match=f"^--site: .*{message}"):
         embed_mfcc(calls, folder, tmp_path)
 

@@ -74,18 +74,17 @@ def test_a_file_without_that_layer_is_an_error_with_the_layers_it_has(tmp_path):
         cut_hubert(tmp_path / "other.onnx", tmp_path / "cut.onnx", 2)
 
 
-def test_a_file_of_another_width_is_an_error_and_leaves_no_file(tmp_path):
+def test_a_file_of_another_width_is_an_error(tmp_path):
     large = save_hubert(tmp_path / "large.onnx", layers=3, width=1024)
     message = r"large\.onnx: cut at layer 2, .*is not HuBERT base .*got \(49, 1024\)"
     with pytest.raises(InputError, match=message):
         cut_hubert(large, tmp_path / "cut.onnx", 2)
-    assert [entry.name for entry in tmp_path.iterdir()] == ["large.onnx"]
 
 
 # Running
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(samples=st.integers(400, 6000))
 def test_a_signal_has_a_frame_for_each_full_receptive_field(layer_2, samples):
     frames = open_hubert(layer_2)(make_signal(samples))
@@ -135,16 +134,16 @@ def torch():
 
 @pytest.fixture(scope="module")
 def random_model(torch, tmp_path_factory):
-    """A random HuBERT of four narrow layers, saved as Hugging Face does."""
+    """A random HuBERT of two narrow layers, saved as Hugging Face does."""
     from transformers import HubertConfig, HubertModel
 
     torch.manual_seed(0)
     small = {
-        "conv_dim": (16,) * 7,
-        "intermediate_size": 32,
-        "num_conv_pos_embeddings": 16,
+        "conv_dim": (4,) * 7,
+        "intermediate_size": 8,
+        "num_conv_pos_embeddings": 4,
     }
-    model = HubertModel(HubertConfig(num_hidden_layers=4, **small)).eval()
+    model = HubertModel(HubertConfig(num_hidden_layers=2, **small)).eval()
     # Biases of zero and gains of one would hide a mix-up.
     for parameter in model.parameters():
         parameter.data += 0.02 * torch.randn_like(parameter)
@@ -166,13 +165,13 @@ def hidden_state(torch, model, audio, layer):
 
 
 def assert_equals_layer(torch, random_model, model, layer):
-    for samples in (400, 719, 16000, 23456):
+    for samples in (400, 719, 9000):
         expected = hidden_state(torch, random_model, make_signal(samples), layer)
         assert np.abs(model(make_signal(samples)) - expected).max() <= 1e-5
 
 
 def test_a_built_layer_equals_the_hidden_state_of_the_whole_model(torch, random_model):
-    for layer in (1, 2, 4):
+    for layer in (1, 2):
         built = open_hubert_torch(random_model.weights, layer, device="cpu")
         assert_equals_layer(torch, random_model, built, layer)
 
@@ -193,10 +192,10 @@ def test_signals_of_one_length_are_encoded_together_as_they_are_alone(
 def test_an_exported_layer_equals_the_hidden_state_of_the_whole_model(
     torch, random_model, tmp_path, capfd
 ):
-    export_hubert(random_model.weights, tmp_path / "exported.onnx", 2)
+    export_hubert(random_model.weights, tmp_path / "exported.onnx", 1)
     assert capfd.readouterr() == ("", "")
     assert [entry.name for entry in tmp_path.iterdir()] == ["exported.onnx"]
-    assert_equals_layer(torch, random_model, open_hubert(tmp_path / "exported.onnx"), 2)
+    assert_equals_layer(torch, random_model, open_hubert(tmp_path / "exported.onnx"), 1)
 
 
 def save_weights(torch, random_model, folder, tensors):

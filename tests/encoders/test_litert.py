@@ -90,7 +90,7 @@ def test_a_file_that_is_not_such_a_model_is_an_error(tmp_path, content):
 
 
 @given(st.data())
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_random_bytes_give_a_model_or_an_input_error(tmp_path_factory, data):
     content = bytearray(tiny())
     for _ in range(data.draw(st.integers(1, 6))):

@@ -1,6 +1,5 @@
 """MFCC equal those of librosa, are finite, and reject bad input in one line."""
 
-import math
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from callshot.encoders.catalogue import find_encoder
+from callshot.encoders.encode import open_encoder
 from callshot.encoders.models.mfcc import (
     PAPER,
     MfccOptions,
@@ -119,7 +120,7 @@ def clip_by_hand(signal):
     ("compute", "limit"), [(compute_mean_mfcc, 1.5), (compute_mfcc, 3.0)]
 )
 def test_a_long_segment_needs_little_more_memory_than_its_samples(compute, limit):
-    signal = make_signal("noise", 16000 * 60)
+    signal = make_signal("noise", 16000 * 20)
     tracemalloc.start()
     try:
         compute(signal)
@@ -160,16 +161,16 @@ def test_without_padding_a_signal_shorter_than_a_frame_is_an_error():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rate_hz": 0}, "rate_hz"),
-        ({"bands": 40.0}, "bands: expected a whole number"),
-        ({"coefficients": 129}, "coefficients: expected at most the 128 bands"),
-        ({"window_s": 0.0}, "window_s: expected 0.000125 to"),
-        ({"hop_s": math.nan}, "hop_s: expected 6.25e-05 to"),
-        ({"n_fft": 399}, "n_fft: expected at least the window of 400 samples"),
-        ({"top_db": -1.0}, "top_db"),
+        ({"bands": "40.0"}, "bands: expected a value like 128"),
+        ({"bands": "0"}, "bands: expected 1 to 10000"),
+        ({"coefficients": "129"}, "coefficients: expected at most the 128 bands"),
+        ({"window_s": "0"}, "window_s: expected 0.000125 to"),
+        ({"hop_s": "nan"}, "hop_s: expected 6.25e-05 to"),
+        ({"n_fft": "399"}, "n_fft: expected at least the window of 400 samples"),
+        ({"top_db": "-1"}, "top_db: expected 0 to 1000"),
         ({"mel": "bark"}, "mel: expected one of slaney, htk"),
     ],
 )
 def test_an_option_out_of_range_is_an_error(changes, message):
     with pytest.raises(OptionError, match=message):
-        MfccOptions(**changes)
+        open_encoder(find_encoder("mfcc", changes))

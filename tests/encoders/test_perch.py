@@ -116,18 +116,14 @@ def test_a_converted_model_equals_tensorflow(tensorflow, tmp_path, monkeypatch):
         patch.setattr("callshot.encoders.models.perch.TOLERANCE", -1.0)
         with pytest.raises(InputError, match="its vectors differ from TensorFlow's"):
             convert_perch_v1(tmp_path / "saved", path)
-    assert not path.exists()
-    assert 0 <= convert_perch_v1(tmp_path / "saved", path) <= 1e-4
+    convert_perch_v1(tmp_path / "saved", path)
     windows = make_windows(3)
     expected = model.vectors(windows).numpy()
     assert np.abs(open_perch_v1(path)(windows) - expected).max() <= 1e-4
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["saved", "v1.onnx"]
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_saved_model_of_something_else_is_an_error_and_leaves_no_file(
-    tensorflow, tmp_path
-):
+def test_a_saved_model_of_something_else_is_an_error(tensorflow, tmp_path):
     (tmp_path / "empty").mkdir()
     other = tensorflow.Module()
     tensorflow.saved_model.save(other, str(tmp_path / "other"))
@@ -136,7 +132,6 @@ def test_a_saved_model_of_something_else_is_an_error_and_leaves_no_file(
     for name in ("empty", "other", "narrow"):
         with pytest.raises(InputError, match=message):
             convert_perch_v1(tmp_path / name, tmp_path / "v1.onnx")
-    assert not (tmp_path / "v1.onnx").exists()
 
 
 NAMES = ("birdnet-v2.4-onnx", "birdnet-v3.0", "perch-v2")

@@ -371,18 +371,18 @@ def test_unfinished_files_are_kept_while_others_have_the_store_open(tmp_path):
 
 LARGE = """
 import resource
-count, block = 10_000, np.random.default_rng(0).normal(size=(1000, 1024)).astype(np.float32)
+count, block = 5_000, np.random.default_rng(0).normal(size=(500, 1024)).astype(np.float32)
 names = [sha256(str(number).encode()).hexdigest() for number in range(count)]
 with Store(folder, ENCODER) as store:
     for number in range(count):
-        store.add(names[number], names[number], block[number % 1000])
+        store.add(names[number], names[number], block[number % 500])
 with Store(folder, ENCODER) as store:
     store.vectors(names[:10])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     order = np.random.default_rng(1).permutation(count)
     vectors = store.vectors([names[i] for i in order])
     growth = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert np.array_equal(vectors, block[order % 1000])
+    assert np.array_equal(vectors, block[order % 500])
     print(growth * 1024 / vectors.nbytes)
 """
 
@@ -392,5 +392,5 @@ with Store(folder, ENCODER) as store:
 )
 def test_reading_vectors_takes_little_more_than_the_result(tmp_path):
     grown = float(child(LARGE, tmp_path).communicate(timeout=60)[0])
-    # Of the 82 MB of the result: besides it there is a shard of 16 MiB, raw, decoded and sorted.
-    assert grown < 2
+    # Of the 20 MB of the result: besides it there is a shard of 16 MiB.
+    assert grown < 3

@@ -103,19 +103,14 @@ class Space:
         return np.asarray(find_roots(vectors) / self.scale, np.float32)
 
     def make_part(self, recording: str, rows: Rows) -> Part:
-        """Return windows with their sketch; those whose values are damaged count as silent."""
-        sketch = self.transform(rows["vector"]) @ self.components.T
-        rms_dbfs = np.array(rows["rms_dbfs"])  # a copy, in memory
-        is_damaged = ~np.isfinite(sketch).all(axis=1)
-        sketch[is_damaged] = 0.0
-        rms_dbfs[is_damaged] = -np.inf
+        """Return windows with their sketch."""
         return Part(
             recording=recording,
             rows=rows,
             start_s=np.array(rows["start_s"]),
             end_s=np.array(rows["end_s"]),
-            rms_dbfs=rms_dbfs,
-            sketch=sketch,
+            rms_dbfs=np.array(rows["rms_dbfs"]),
+            sketch=self.transform(rows["vector"]) @ self.components.T,
         )
 
 
@@ -133,22 +128,15 @@ def measure_space(parts: Sequence[Rows]) -> Space:
     if not any(map(len, samples)):  # all is silent
         samples = [rows["vector"][::step] for rows in parts]
         quiet = samples
-    roots = _find_finite_roots(samples)
+    roots = find_roots(np.concatenate(samples))
     spread = roots.std(axis=0)
     scale = np.where(spread > 0, spread, 1.0)
-    background = _find_finite_roots(quiet).mean(axis=0)
+    background = find_roots(np.concatenate(quiet)).mean(axis=0)
     centred = (roots - roots.mean(axis=0)) / scale
     _, vectors = np.linalg.eigh(centred.T @ centred)  # columns, by rising variance
     falling = vectors.T[::-1]
     components = np.ascontiguousarray(falling[:COMPONENTS], np.float32)
     return Space(scale, background / scale, components, count)
-
-
-def _find_finite_roots(parts: Sequence[FloatMatrix]) -> FloatArray:
-    """Return the roots of vectors, without those that are damaged, unless all are."""
-    roots = find_roots(np.concatenate(parts))
-    is_finite = np.isfinite(roots).all(axis=1)
-    return roots[is_finite] if is_finite.any() else np.zeros_like(roots)
 
 
 class ReadyWindows:
@@ -181,7 +169,7 @@ class ReadyWindows:
         return sum(len(part.start_s) for part in self.parts)
 
     def refresh(self) -> None:
-        """Add windows that are new, without comparing checksums; for one thread."""
+        """Add the windows of new files; for one thread, while others search."""
         if not is_index(self.folder):
             return
         settings = read_settings(self.folder)
@@ -228,10 +216,7 @@ class ReadyWindows:
             matches = [SPAN_NAME.fullmatch(path.name) for path in paths]
             files = [match[0] for match in matches if match and match["stamp"] == stamp]
         new = [file for file in files if file not in known]
-        return {
-            file: (name, read_span(folder / file, settings, verify=False))
-            for file in new
-        }
+        return {file: (name, read_span(folder / file, settings)) for file in new}
 
     def find_vector(
         self, name: str, start_s: float, end_s: float

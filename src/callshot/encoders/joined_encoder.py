@@ -77,11 +77,6 @@ class JoinedEncoder:
         return replace(self, specs=tuple(specs))
 
     @property
-    def dimension(self) -> int:
-        """The dimension of the joined vectors."""
-        return sum(spec.dimension for spec in self.specs)
-
-    @property
     def gpu(self) -> bool:
         """Whether one of the encoders can run on a GPU."""
         return any(spec.gpu for spec in self.specs)

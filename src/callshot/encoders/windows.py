@@ -147,24 +147,16 @@ def split_windows(signal: Float32Array, options: WindowOptions) -> Float32Array:
 
 def find_spans(samples: int, options: WindowOptions) -> list[slice]:
     """Return for each window which samples of a segment it holds; its other samples are padding."""
-    return [
-        slice(start, min(start + options.window, samples))
-        for start in _window_starts(samples, options)
-    ]
-
-
-def _window_starts(samples: int, options: WindowOptions) -> list[int]:
-    """Return where each window begins, in samples, in a segment that is `samples` long."""
     last_start = max(0, samples - options.window)  # of a window without padding
-    if options.remainder == "centre-crop":
-        return [last_start // 2]
     starts = list(range(0, last_start + 1, options.hop))
     has_remainder = starts[-1] < last_start
-    if has_remainder and options.remainder == "extend":
+    if options.remainder == "centre-crop":
+        starts = [last_start // 2]
+    elif has_remainder and options.remainder == "extend":
         starts.append(last_start)
     elif has_remainder and options.remainder != "drop":
         starts.append(starts[-1] + options.hop)
-    return starts
+    return [slice(start, min(start + options.window, samples)) for start in starts]
 
 
 def _normalise(window: Float32Array, normalisation: str) -> None:

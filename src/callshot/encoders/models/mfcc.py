@@ -15,16 +15,14 @@ from numpy.typing import DTypeLike, NDArray
 
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.windows import Float32Array, Model, check_signal
-from callshot.errors import OptionError, check_choice, check_range, check_whole_number
+from callshot.errors import OptionError, check_range
 from callshot.records import FloatArray
 from callshot.records.terms import NO_LICENCE
 
-MEL_SCALES = ("slaney", "htk")
-PADDINGS = ("centre", "none")
 POWER_FLOOR = 1e-10  # −100 dB: silence is finite
 BLOCK_BYTES = 102_400  # frames that are transformed at once fit the processor's cache
 MANY_FRAMES = 100  # rounding errors of float32 average out over so many
-LARGEST = {"bands": 10_000, "n_fft": 2**20}
+MAX_SAMPLES = 2**20  # of a frame
 
 
 @dataclass(frozen=True)
@@ -48,14 +46,8 @@ class MfccOptions:
     padding: str = "centre"
 
     def __post_init__(self) -> None:
-        """Raise OptionError if a value is out of its range."""
-        for name in ("rate_hz", "coefficients", "bands", "n_fft"):
-            check_whole_number(
-                name, getattr(self, name), maximum=LARGEST.get(name, math.inf)
-            )
-        check_choice("mel", self.mel, MEL_SCALES)
-        check_choice("padding", self.padding, PADDINGS)
-        longest_s = LARGEST["n_fft"] / self.rate_hz
+        """Raise OptionError if values do not fit each other; `limits` has the range of each."""
+        longest_s = MAX_SAMPLES / self.rate_hz
         check_range("window_s", self.window_s, 2 / self.rate_hz, longest_s, "s")
         check_range("hop_s", self.hop_s, 1 / self.rate_hz, longest_s, "s")
         if self.n_fft < self.window:
@@ -66,8 +58,6 @@ class MfccOptions:
             raise OptionError(
                 f"coefficients: expected at most the {self.bands} bands, got {self.coefficients}"
             )
-        if self.top_db is not None:
-            check_range("top_db", self.top_db, 0, 1000, "dB")
 
     @property
     def window(self) -> int:
@@ -237,16 +227,16 @@ ENCODERS = (
         loudness_effect="changes the first coefficient",
         parallel=True,
         options={
-            "coefficients": 40,
-            "bands": 128,
-            "window_s": 0.025,
-            "hop_s": 0.010,
-            "n_fft": 400,
-            "mel": "slaney",
-            "top_db": 80.0,
-            "padding": "centre",
+            name: value for name, value in vars(PAPER).items() if name != "rate_hz"
         },
-        limits={"coefficients": (1, math.inf)},
+        limits={
+            "coefficients": (1, math.inf),
+            "bands": (1, 10_000),
+            "n_fft": (1, MAX_SAMPLES),
+            "mel": ("slaney", "htk"),
+            "top_db": (0, 1000),
+            "padding": ("centre", "none"),
+        },
         dimension_option="coefficients",
         pace=0.001,
         citation=(
