@@ -129,13 +129,6 @@ def test_levels_are_those_of_the_segments(calls, site):
             assert found == pytest.approx(peak, abs=1e-4)
 
 
-def test_the_order_of_segments_changes_nothing(calls, site, tmp_path):
-    table, _ = embed_mfcc(calls, site, tmp_path)
-    turned = calls.take([2, 1, 0])
-    other, _ = embed_mfcc(turned, site, tmp_path / "b")
-    assert np.array_equal(table.matrix, other.matrix[::-1])
-
-
 def test_the_store_keeps_calls_and_their_copies_apart(
     calls, site, tmp_path, monkeypatch
 ):

@@ -73,7 +73,7 @@ def compute_vectors(encoder, *signals):
 def list_lengths(encoder):
     """Return lengths below, at, just above and far above the window."""
     window = 1.0 if encoder.spec.windowing is None else encoder.spec.windowing.window_s
-    return [0.5, window, window + 1 / RATE_HZ, 2.5 * window]
+    return [0.5, window, window + 1 / RATE_HZ, 2.1 * window]
 
 
 def test_vectors_are_finite_float32_of_the_right_dimension(encoder):
@@ -83,13 +83,10 @@ def test_vectors_are_finite_float32_of_the_right_dimension(encoder):
     assert vectors.shape == (5, encoder.spec.dimension)
     assert vectors.dtype == np.float32
     assert np.isfinite(vectors).all()
-
-
-def test_the_same_audio_gives_the_same_bits_and_other_audio_does_not(encoder):
-    first = compute_vectors(encoder, make_sound(1.5))
-    again = compute_vectors(encoder, make_sound(1.5))
-    np.testing.assert_array_equal(first, again)
-    assert not np.allclose(first, compute_vectors(encoder, make_sound(1.5, seed=1)))
+    again = compute_vectors(encoder, *sounds, silence)
+    np.testing.assert_array_equal(vectors, again)
+    other = compute_vectors(encoder, make_sound(0.5, seed=1))
+    assert not np.allclose(vectors[:1], other)
 
 
 def test_a_segment_has_the_same_vector_alone_and_in_a_batch(encoder):
@@ -244,7 +241,7 @@ def windows_of_a_segment(draw):
     return vectors, share, energy
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40)
 @given(windows=windows_of_a_segment(), pooling=st.sampled_from(POOLINGS))
 def test_every_pooling_equals_its_literal_version(windows, pooling):
     vectors, share, energy = windows
@@ -305,7 +302,7 @@ def test_frames_are_weighted_by_the_energy_of_their_part_of_the_segment():
     assert frame_energies(signal[:1], 1).tolist() == [0]
 
 
-@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("pooling", ["max", "energy"])
 def test_mfcc_is_pooled_over_its_frames(pooling):
     rng = np.random.default_rng(0)
     signal = rng.normal(scale=0.1, size=RATE_HZ).astype(np.float32)

@@ -32,7 +32,7 @@ HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
-    return save_hubert(tmp_path_factory.mktemp("published") / "model.onnx")
+    return save_hubert(tmp_path_factory.mktemp("published") / "model.onnx", layers=5)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def make_signal(samples=8000, level=0.1, mean=0.0):
 # Cutting
 
 
-@pytest.mark.parametrize("layer", [2, 12])
+@pytest.mark.parametrize("layer", [2, 5])
 def test_a_cut_equals_that_layer_of_the_reference(published, tmp_path, layer):
     cut_hubert(published, tmp_path / "cut.onnx", layer)
     frames = open_hubert(tmp_path / "cut.onnx", normalise=False)(make_signal())
@@ -215,11 +215,10 @@ def old_name(name):
     return f"hubert.{name}"
 
 
-@pytest.mark.parametrize("rename", [str, old_name])
 def test_weights_as_torch_saved_them_give_the_same_bits_as_safetensors(
-    torch, random_model, tmp_path, rename
+    torch, random_model, tmp_path
 ):
-    tensors = {rename(key): value for key, value in random_model.state_dict().items()}
+    tensors = {old_name(key): value for key, value in random_model.state_dict().items()}
     path = save_weights(torch, random_model, tmp_path, tensors)
     model = open_hubert_torch(path, 2, device="cpu")
     expected = open_hubert_torch(random_model.weights, 2, device="cpu")

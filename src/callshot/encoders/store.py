@@ -10,12 +10,10 @@
 A key is the hash of a segment's audio. A source is the caller's name for where the audio comes
 from, so that it need not be read again to know its key. If a key or a source is there twice, the
 first shard by name counts. Any number of processes may add at once; each sees what was there when
-it opened the store, and what it added. A store that cannot be written to, on read-only media or of
-a colleague, is read; what is added stays in memory.
+it opened the store, and what it added.
 """
 
 import logging
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -40,7 +38,7 @@ from callshot.chunks import (
     verify_files,
     write_chunk,
 )
-from callshot.errors import InputError, OutputError, count_text, printable
+from callshot.errors import InputError, OutputError, printable
 from callshot.files import (
     error_reason,
     make_folder,
@@ -99,13 +97,12 @@ class Store:
         self._places: dict[str, tuple[int, int]] = {}  # by key: shard and row in it
         self._shards: list[Path] = []
         make_folder(self.folder)
-        self._is_writable = os.access(self.folder, os.W_OK)
         clean = partial(remove_unfinished, self.folder)
         self._lock = share_lock(self.folder / ".lock", clean)
         try:
             path = self.folder / FINGERPRINT
             content = path.read_bytes() if path.is_file() else b""
-            if content != fingerprint_text.encode() and self._is_writable:
+            if content != fingerprint_text.encode():
                 write_atomic(path, fingerprint_text)
                 sync_folder(self.folder.parent)
             shards = list_shards(self.folder, sequences=sequences)
@@ -135,12 +132,6 @@ class Store:
         """Write what is buffered, log the notes, and release the lock."""
         try:
             self.flush()
-            if self._buffer:
-                self.notes.append(
-                    f"{self.folder}: cannot be written to; "
-                    f"{count_text(len(self._buffer), 'new embedding')} not stored, to be made "
-                    "again in the next run"
-                )
         finally:
             for note in self.notes:
                 LOGGER.warning("note: %s", printable(note))
@@ -186,8 +177,8 @@ class Store:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is buffered as a shard, if the store can be written to."""
-        if not self._buffer or not self._is_writable:
+        """Write what is buffered as a shard; it stays buffered if that fails."""
+        if not self._buffer:
             return
         rows = self._make_rows()
         suffix = SEQUENCES if self.keeps_sequences else ""
@@ -216,7 +207,7 @@ class Store:
         return vectors
 
     def sequences(self, keys: Sequence[str]) -> Iterator[Vector]:
-        """Yield the sequence of each key, (frames, dimension), read when it is needed."""
+        """Yield the sequence of each key, (frames, dimension), if it is written to a shard."""
         places = [self._places[key] for key in keys]
         for number, group in groupby(places, itemgetter(0)):
             shard = self._read(number)
@@ -239,9 +230,7 @@ class Store:
         self._shards.append(shard)
 
     def _read(self, number: int) -> Rows:
-        """Return the rows of a shard, or of the buffer that will be the next."""
-        if number == len(self._shards):
-            return self._make_rows()
+        """Return the rows of a shard."""
         rows = self._map_shard(self._shards[number])
         if rows is None:
             raise InputError(f"{self.notes[-1]}; run again to embed its segments anew")

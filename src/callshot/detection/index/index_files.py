@@ -204,41 +204,25 @@ def open_index(folder: Path | str) -> Index:
     >>> index.recordings[0].clock
     '2026-03-14T05:30:00'
     """
-    return read_index(to_path(folder), {})
-
-
-def read_index(folder: Path, known: Mapping[str, IndexedRecording]) -> Index:
-    """Open an index; entries that are `known`, by the path of the recording, are not read."""
+    folder = to_path(folder)
     settings = read_settings(folder)
-    recordings = []
-    rejects = []
-    known_by_folder = {
-        recording_folder(Path(), path).name: recording
-        for path, recording in known.items()
-    }
 
-    def find_entry(path: Path) -> IndexedRecording | InputError:
+    def read_entry(path: Path) -> IndexedRecording | Reject:
         """Return the recording of a recording.json, or why it cannot be read."""
-        recording = known_by_folder.get(path.parent.name)
-        if recording is not None:
-            return recording
         try:
             return _read_recording(path)
         except InputError as error:
-            return error
+            return Reject(str(path.relative_to(folder)), None, str(error))
 
     with explain_unreadable(folder):
         paths = sorted(folder.glob(f"{RECORDINGS}/*/{RECORDING}"))
-    entries = map_requests(find_entry, paths, together=is_remote(folder))
-    for path, entry in zip(paths, entries, strict=True):
-        if isinstance(entry, InputError):
-            rejects.append(Reject(str(path.relative_to(folder)), None, str(entry)))
-        else:
-            recordings.append(entry)
+    entries = list(map_requests(read_entry, paths, together=is_remote(folder)))
+    recordings = [entry for entry in entries if isinstance(entry, IndexedRecording)]
+    rejects = tuple(entry for entry in entries if isinstance(entry, Reject))
     if rejects and not recordings:
         raise InputError(rejects[0].reason)
-    recordings.sort(key=lambda recording: recording.path)
-    return Index(folder, settings, tuple(recordings), tuple(rejects))
+    by_path = sorted(recordings, key=lambda recording: recording.path)
+    return Index(folder, settings, tuple(by_path), rejects)
 
 
 def _read_recording(path: Path) -> IndexedRecording:
@@ -275,14 +259,9 @@ def read_settings(folder: Path) -> IndexSettings:
             f"{folder}: expected an index, made by callshot index; there is no {INDEX} in it"
         )
     record = read_record(path, "index the recordings again, in another folder")
-    if record.get("version") != VERSION:
-        raise InputError(
-            f"{path}: expected an index of version {VERSION}, got {record.get('version')}; "
-            "index the recordings again, in another folder"
-        )
     names = {field.name for field in fields(IndexSettings)}
     if set(record) != names:
-        raise InputError(f"{path}: expected the settings {', '.join(sorted(names))}")
+        raise InputError(f"{path}: of another version; index the recordings again")
     return IndexSettings(**record)
 
 

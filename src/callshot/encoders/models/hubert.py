@@ -22,11 +22,11 @@ import numpy as np
 
 from callshot.encoders.models.onnx import (
     ONNX_PACKAGES,
-    OPENED,
     cut_graph,
     find_input,
     has_cuda,
     open_session,
+    read_model,
     run,
 )
 from callshot.encoders.spec import EncoderSpec
@@ -88,9 +88,7 @@ def load_hubert(
 
 def cut_hubert(source: Path, target: Path, layer: int) -> None:
     """Cut the published 12-layer ONNX file at a layer, and try it on noise."""
-    onnx = import_package("onnx", "onnx")
-    with explain_errors(source, OPENED):
-        nodes = onnx.load(source, load_external_data=False).graph.node
+    nodes = read_model(source).graph.node
     # A layer ends in the last tensor of its last normalisation. The tensor of the last layer is
     # named like the model's output: the node has the number.
     outputs = {}

@@ -46,16 +46,7 @@ def load_onnx(spec: EncoderSpec, *, device: str, **_: object) -> Model:
     else:
         path = Path(str(spec.options["path"]))
         output = str(spec.options["output"]) or None
-        onnx = import_package("onnx", "onnx")
-        with explain_errors(path, OPENED):
-            check_regular_file(path)
-            graph = onnx.load(str(path), load_external_data=False).graph
-        # Weights in other files would be missing in the fingerprint.
-        if any(tensor.external_data for tensor in graph.initializer):
-            raise InputError(
-                f"{path}: its weights are in other files; "
-                "save it as one file (onnx.save, without external data)"
-            )
+        read_model(path)
     return open_window_model(
         path,
         samples=spec.windowing.window,
@@ -63,6 +54,21 @@ def load_onnx(spec: EncoderSpec, *, device: str, **_: object) -> Model:
         output=output,
         device=device,
     )
+
+
+def read_model(path: Path) -> Any:
+    """Read an ONNX file; raise InputError if its weights are in other files."""
+    onnx = import_package("onnx", "onnx")
+    with explain_errors(path, OPENED):
+        check_regular_file(path)
+        model = onnx.load(path, load_external_data=False)
+    # Weights in other files would be missing in the fingerprint.
+    if any(tensor.external_data for tensor in model.graph.initializer):
+        raise InputError(
+            f"{path}: its weights are in other files; "
+            "save it as one file (onnx.save, without external data)"
+        )
+    return model
 
 
 def open_session(path: Path, *, device: str = "cpu") -> Any:
@@ -163,12 +169,11 @@ def cut_graph(source: Path, target: Path, outputs: Sequence[str]) -> None:
     """Write the part of an ONNX file that computes the named tensors, which become its outputs.
 
     The bits of their values stay the same. If no tensor has a name, the last one that begins with
-    it is taken: converters add endings to names. External weights beside the source are read; the
-    cut is one file, below 2 GB.
+    it is taken: converters add endings to names.
     """
     onnx = import_package("onnx", "onnx")
+    model = read_model(source)
     with explain_errors(source, OPENED):
-        model = onnx.load(source, load_external_data=False)
         graph = model.graph
         computed = [name for node in graph.node for name in node.output if name]
         names = []  # of the new outputs
@@ -201,9 +206,6 @@ def cut_graph(source: Path, target: Path, outputs: Sequence[str]) -> None:
         graph.output.extend(kept)
         del graph.value_info[:]
         del graph.quantization_annotation[:]
-        onnx.external_data_helper.load_external_data_for_model(
-            model, str(source.parent)
-        )
         if any(tensor.type.WhichOneof("value") is None for tensor in kept):
             model = onnx.shape_inference.infer_shapes(model)
             del model.graph.value_info[:]
