@@ -1,19 +1,15 @@
 """An index that may still be made: the windows that are in whole files so far, and a quick search.
 
-Windows are compared as a scan compares them by the nearest mean (`nearest.py`): by the signed
-square roots of their values, each divided by its standard deviation over the windows.
+Windows are compared as by the nearest mean (`nearest.py`): by the signed square roots of their
+values, each divided by its standard deviation. A month of windows of 3 s has 1.8 GB of vectors. So
+the first principal components of each window stay in memory (`sketch`) and choose CANDIDATES
+windows, which are compared by their whole vectors, read from the disk: with 64 components and 0.5 %
+of the windows, 99 % of the exact first twelve birds and all elephants are found.
 
-A month of windows of 3 s has 1.8 GB of vectors, which take ten seconds to transform. So the first
-principal components of each window stay in memory (`sketch`). They choose CANDIDATES windows, which
-are then compared by their whole vectors, read from the disk. Up to CANDIDATES windows, the result
-is exact. Of birds (BirdNET) and a day of elephants (AVES), 64 components and 0.5 % of the windows
-as candidates give 99 and 100 % of the exact first twelve.
-
-What to listen to first are sounds, and recordings, that together are like all the others. A sound
-covers another one as far as it is nearer to it than the background is. Each next recording is the
-one whose sounds cover most of what is not covered yet (greedy facility location). Of sounds, every
-second one is chosen so: it stands for many others. The one between them is farthest from the
-background and from all before it: rare sounds cover little. `bench/listening.py` compares it.
+What to listen to first are sounds that together are like all the others: each next one covers most
+of what is not covered yet (greedy facility location), or, every second one, is covered least: rare
+sounds. A sound covers another one as far as it is nearer to it than the background is.
+`bench/listening.py` compares it.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -57,10 +53,7 @@ FloatMatrix = NDArray[np.floating]
 
 
 class Part(NamedTuple):
-    """A file of windows: its rows on the disk, and what is kept of them in memory.
-
-    sketch  principal components of scaled roots, windows × components
-    """
+    """A file of windows: its rows on the disk, and what is kept of them in memory."""
 
     recording: str
     rows: Rows
@@ -252,10 +245,10 @@ class ReadyWindows:
     ) -> list[FoundWindow]:
         """Return windows by falling similarity to examples.
 
-        The score of a window z is |z − o|² − |z − c|²: c is the mean of `examples`, o that of
-        `others`, sounds that are not what is looked for, with the background of the recordings as
-        BACKGROUND_WEIGHT sounds more; both are (vectors, dimensions). Windows that overlap a span
-        in `answered`, start and end in seconds by recording, are left out.
+        The score of a window z is |z − o|² − |z − c|²: c is the mean of `examples`, o the one of
+        `others`, sounds that are not looked for, with the background as BACKGROUND_WEIGHT sounds
+        more. Windows that overlap a span in `answered`, start and end in seconds by recording,
+        are left out.
         """
         space, known = self._state
         parts = list(known.values())
@@ -398,12 +391,8 @@ def choose_greedily(
 
     cover     how much a row covers of each thing, rows × things
     covered   how much of each thing is covered at the start
-    distance  of each thing, how much there is to cover; rows and things must be the same. If given,
+    distance  how much of each thing there is to cover; rows and things must be the same. If given,
               every second row is the one that is covered least so far
-
-    >>> cover = np.array([[3.0, 0.0], [2.0, 2.0], [0.0, 1.0]], np.float32)
-    >>> choose_greedily(cover, np.zeros(2, np.float32), 3)
-    ([1, 0, 2], [4.0, 1.0, 0.0])
     """
     rows: list[int] = []
     gains: list[float] = []

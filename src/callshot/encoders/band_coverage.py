@@ -1,16 +1,10 @@
 """Where the energy of calls lies, and what an encoder gets of it: audio comes in, shares go out.
 
-`choose_speeds` is the rule behind speed=auto. It has no labels:
-
-    1. The middle of a segment is the frequency below which it has half of its energy; that of a
-       corpus is the geometric mean over its segments.
-    2. Half of the way from there to the middle of the encoder's band, in octaves, rounded to whole
-       octaves, is the speed. Only half of the way: sped up, calls also become shorter, and an
-       encoder of windows gets less of them.
-    3. The vector at that speed is joined with the one an octave nearer to 1.
-
-`measure_coverage` shows what encoders get at several speeds; nothing is embedded. Recordings are
-read at their own rate, so that energy which the segments no longer have is seen.
+`choose_speeds` is the rule behind speed=auto, without labels: half of the way, in octaves, from the
+middle of the calls (half of their energy is below it) to the middle of the encoder's band, rounded
+to whole octaves, is the speed; only half, because sped up, calls also become shorter. The vector at
+that speed is joined with the one an octave nearer to 1. `measure_coverage` shows what encoders get
+at several speeds, with recordings at their own rate.
 """
 
 import math

@@ -4,11 +4,11 @@ Only audio that the store does not have is read and encoded; reading runs ahead 
 model works. A span that cannot be read is a reject, and the run continues.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import groupby
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -71,15 +71,11 @@ RATIOS_DB = (-30, 60)  # of a call and the background that it is mixed into
 MAX_SPANS = 32  # of one recording, that a worker gets at once
 MAX_AHEAD = 64  # segments that are prepared while the model works
 MAX_AHEAD_SAMPLES = 2**24  # of these segments together, at the model's rate
+# fmt: off
 AUDIO_COLUMNS = (
-    "start_s",
-    "end_s",
-    "collar_s",
-    "rate_hz",
-    "channel_rule",
-    "peak_dbfs",
-    "source_rate_hz",
+    "start_s", "end_s", "collar_s", "rate_hz", "channel_rule", "peak_dbfs", "source_rate_hz",
 )
+# fmt: on
 
 
 @dataclass(frozen=True)
@@ -110,19 +106,20 @@ def find_source_keys(spans: Spans) -> list[str]:
     It is made from the path, size and times of the file, the span, and how it is read; for mixed
     spans also from the background and the ratio. No audio is read.
     """
-    files = {}  # by absolute path: size, mtime and ctime
+
+    @cache
+    def describe_file(path: Path) -> tuple[str, int, int, int]:
+        """Return absolute path, size and times of a file, which may be missing."""
+        absolute = str(path.absolute())
+        with suppress(OSError):
+            status = path.stat()
+            return absolute, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        return absolute, -1, -1, -1
 
     def hash_source(root: Path, row: Row) -> str:
-        """Return the hash of one span, also if its file is missing."""
-        path = root / row["path"]
-        absolute = str(path.absolute())
-        if absolute not in files:
-            files[absolute] = (-1, -1, -1)
-            with suppress(OSError):
-                status = path.stat()
-                times = (status.st_mtime_ns, status.st_ctime_ns)
-                files[absolute] = (status.st_size, *times)
-        parts = (absolute, *files[absolute], *(row[name] for name in AUDIO_COLUMNS))
+        """Return the hash of one span."""
+        file = describe_file(root / row["path"])
+        parts = (*file, *(row[name] for name in AUDIO_COLUMNS))
         return sha256_text(repr(parts))[:32]
 
     sources = [hash_source(spans.root, row) for row in spans.rows()]
@@ -282,7 +279,13 @@ def _embed_missing(
     groups = [missing] if missing else []  # the rows of spans of each unit
     if max_spans is not None:
         spans = replace(spans, root=spans.root.absolute())  # workers have other folders
-        groups = _group_by_recording(missing, paths, max_spans)
+        rows_by_path = defaultdict[str, list[int]](list)
+        for row in missing:
+            rows_by_path[paths[row]].append(row)
+        groups = []
+        for _, rows in sorted(rows_by_path.items()):
+            starts = range(0, len(rows), max_spans)
+            groups += [rows[start : start + max_spans] for start in starts]
     units = []
     for rows in groups:
         size = float(durations_s[rows].sum())
@@ -322,19 +325,6 @@ def _embed_missing(
     return keys, sorted(rejects, key=lambda reject: reject.row or 0)
 
 
-def _group_by_recording(
-    rows: Sequence[int], paths: Sequence[str], max_rows: int
-) -> list[list[int]]:
-    """Split rows into groups of up to `max_rows` of one recording; `paths` are by row."""
-    groups = []
-    ordered = sorted(rows, key=paths.__getitem__)
-    for _, same_path in groupby(ordered, paths.__getitem__):
-        recording_rows = list(same_path)
-        starts = range(0, len(recording_rows), max_rows)
-        groups += [recording_rows[start : start + max_rows] for start in starts]
-    return groups
-
-
 def encode_spans(
     workers: Workers,
     spans: Spans,
@@ -354,10 +344,8 @@ def encode_spans(
         order = np.argsort(spans.durations_s, kind="stable")
     ordered = spans.take(order).with_columns(passband_hz=encoder.spec.band)
     # How many spans are prepared while the model works: few if one is long.
-    longest_s = 1.0
-    for span in ordered.rows():
-        length_s = span["end_s"] - span["start_s"] + 2 * span["collar_s"]
-        longest_s = max(longest_s, length_s)
+    collars_s = np.array([span["collar_s"] for span in ordered.rows()])
+    longest_s = (ordered.durations_s + 2 * collars_s).max(initial=1.0)
     samples = longest_s * encoder.spec.rate_hz / encoder.spec.speed
     ahead = min(MAX_AHEAD, int(MAX_AHEAD_SAMPLES / samples) + 1)
     outputs = {}  # by key: a function that waits for the output of the model

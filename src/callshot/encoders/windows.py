@@ -1,12 +1,7 @@
 """Windows: the samples of one segment come in, the windows that a model takes go out.
 
-    signal → resample to the model's rate → cut; pad the last window → normalise each window
-
-At speed 2, one second of a segment lasts half a second: it is resampled as if its rate were
-twice as high, and a window of 3 s holds 6 s of real time.
-
-Public toolkits cut in different ways, and the vectors change with the cut. The options that
-reproduce four of them, for 5 s at 32 kHz:
+At speed 2, one second of a segment lasts half a second: it is resampled as if its rate were twice
+as high. Public toolkits cut in different ways; the options that reproduce four of them:
 
     toolkit          padding   remainder     normalisation
     perch-hoplite    centre    drop          hoplite
@@ -72,13 +67,6 @@ class WindowOptions:
                    only (peak), or none
 
     `window_s` and `hop_s` are rounded to samples; `hop_s` defaults to `window_s` (no overlap).
-
-    >>> WindowOptions(rate_hz=32000, window_s=5.0).hop_s
-    5.0
-    >>> WindowOptions(rate_hz=32000, window_s=5.0, padding="center")
-    Traceback (most recent call last):
-    callshot.errors.OptionError: padding: expected one of centre, right, wrap, got 'center'; \
-did you mean centre?
     """
 
     rate_hz: int

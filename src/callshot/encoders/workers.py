@@ -1,10 +1,9 @@
 """Threads that run a model on prepared segments, or on windows of a long recording.
 
-A model that several threads may call at once gets one window (or whole segment) from each: LiteRT
-and ONNX Runtime do most with one thread per core and a model (or a run of it) each, and larger
-batches gain nothing. So an output depends neither on the number of threads nor on other windows,
-and an interrupted run ends soon. On a GPU two threads, and for any other model one, take the
-windows of several segments together, or whole segments of one length.
+A model that several threads may call at once gets one window (or whole segment) from each: larger
+batches gain nothing on a CPU. So an output depends neither on the number of threads nor on other
+windows, and an interrupted run ends soon. On a GPU two threads, and for any other model one, take
+the windows of several segments together, or whole segments of one length.
 """
 
 import os
@@ -51,8 +50,7 @@ class Workers:
 
     batch_size  windows that go into the model together
     batch       segments that wait until there are enough of them for the model
-    samples     of whole segments that are in the model now; `changed` guards it, and wakes threads
-                that wait for room
+    samples     of whole segments that are in the model now; `changed` guards it
     """
 
     def __init__(self, encoder: Encoder) -> None:

@@ -94,10 +94,8 @@ def find_windows(
         it is one of its recordings.
     index : Index or path
         Made by `index_recordings`; or a folder of a scan or of labels, with an index inside.
-    count : int
-        Windows to return, at most.
-    per_recording : int, optional
-        Windows of one recording, at most; no limit by default.
+    count, per_recording : int
+        Windows to return, at most, and of one recording; no limit for one by default.
     distance : str
         "euclidean", or "cosine", which ignores the length of vectors.
     device, threads, progress
@@ -111,8 +109,7 @@ def find_windows(
     Raises
     ------
     InputError
-        If the example cannot be read, if no recording of the index can, or if the encoder is not
-        the one of the index.
+        If the example or all recordings cannot be read, or if the index has another encoder.
 
     Examples
     --------

@@ -7,12 +7,9 @@
         STAMP-NUMBER-SHA256.npy          a chunk (`callshot.chunks`) of up to 1024 windows:
                                          start_s, end_s, rms_dbfs, vector
 
-`recording.json` is written last: a recording without it is not finished. STAMP stands for the size
-and the time of the audio file, and of a damaged one for where the damage begins.
-
-An index that `callshot import` made has vectors of another tool and no audio: `fingerprint` has
-only the name that the user gave (IMPORTED) and the dimension, `root` is empty, `rate_hz` is 0, and
-levels are NaN.
+`recording.json` is written last. STAMP stands for the size and time of the audio file, and of a
+damaged one for where the damage begins. An index that `callshot import` made has no audio:
+`fingerprint` has only IMPORTED and the dimension, `root` is empty, and levels are NaN.
 """
 
 import json

@@ -1,13 +1,12 @@
 """Recordings of any length come in; the vectors of all their windows go into an index.
 
 A recording is read in blocks while the model works, and written in files of up to 1024 windows. So
-memory does not grow with its length, and a crash costs at most one file. What an index has is not
-made again. Several processes may work on one index: each takes recordings that no other has.
+memory does not grow with its length, and a crash costs at most one file. Several processes may work
+on one index: each takes recordings that no other has.
 
-A piece is some of the files of a long recording, with the names and bytes that they have when the
-recording is embedded in one go: a file begins with a block, and each block is sought and resampled
-by itself. So several workers can embed one recording. A recording in which not every frame can be
-sought is one piece.
+A piece is some of the files of a long recording, so that several workers can embed it; they have
+the bytes that they have when it is embedded in one go: each block is sought and resampled by
+itself. A recording in which not every frame can be sought is one piece.
 """
 
 import errno
@@ -132,8 +131,7 @@ class IndexTarget:
     ) -> IndexedRecording | None:
         """Return the entry of a recording; None if there is none, or if the audio has changed.
 
-        `files` are those that the index has of the recording. Raise InputError if the entry is of
-        another recording of the same name, in another folder.
+        Raise InputError if the entry is of a recording of the same name in another folder.
         """
         entry = read_indexed(self.out, path, files)
         if entry is None or entry.stamp == stamp:
@@ -214,8 +212,7 @@ class IndexTarget:
     ) -> Generator[Step, None, IndexedRecording]:
         """Write the missing files of a piece, each under a lock; return the entry with its files.
 
-        `stamp` is that of the audio file. With `end_frame` the recording ends there, before its
-        damage.
+        With `end_frame` the recording ends there, before its damage.
         """
         path = piece.path
         file = self.root / path
@@ -293,8 +290,8 @@ class IndexTarget:
     ) -> Added:
         """Add a recording, all pieces of which are written; remove windows of an earlier state.
 
-        `outcomes` are those of its pieces in order. The first error in time counts, as if the
-        recording were read in one go. `has_embedded`: this run wrote files of it.
+        The first error of `outcomes`, of its pieces in order, counts, as if it were read in one go.
+        `has_embedded`: this run wrote files of it.
         """
         pieces = []
         for outcome in outcomes:
@@ -352,16 +349,7 @@ def group_notes(notes: Iterable[str]) -> list[str]:
 def describe_recording(
     recording: Recording, grid: WindowGrid, spec: EncoderSpec
 ) -> Iterator[str]:
-    """Yield what is unusual about a recording: shorter than a window, cut short, low rate.
-
-    >>> from callshot.encoders.catalogue import find_encoder
-    >>> short = Recording("a.wav", 8000, 8000.0, 1, "WAV PCM_16")
-    >>> grid = WindowGrid(16000, 32000, 32000)
-    >>> for note in describe_recording(short, grid, find_encoder("mfcc")):
-    ...     print(note)
-    a.wav: shorter than the window of 2 s; used whole
-    a.wav: at 8000 Hz it has nothing above 4000 Hz, and mfcc uses 100 to 8000 Hz
-    """
+    """Yield what is unusual about a recording: shorter than a window, cut short, low rate."""
     if recording.duration_s < grid.window_s:
         treatment = "used whole" if spec.windowing is None else "padded"
         yield (
@@ -612,11 +600,10 @@ def _add_missing(
     cluster: Cluster | None,
     progress: Progress,
 ) -> dict[str, Added | str]:
-    """Add recordings; return what the index has of each, or why it has nothing.
+    """Add recordings of `sizes` in bytes; return what the index has of each, or why not.
 
-    `sizes` are in bytes, by path. On a cluster the pieces of a long recording are units of their
-    own, so that several workers embed it. This process enters recordings, and opens none on a
-    cluster: a file that crashes the decoder would end it.
+    On a cluster the pieces of a long recording are units of their own. This process enters
+    recordings, and opens none then: a file that crashes the decoder would end it.
     """
     pace = Pace(target.settings.encoder, progress)
     total = max(sum(sizes.values()), 1e-9)
@@ -658,9 +645,8 @@ def _enter_recordings(
 ) -> dict[str, Added | str]:
     """Enter each recording as soon as all its pieces are written; report progress.
 
-    Each of `steps` comes with the number of its unit; it is an error if the piece of that unit
-    failed. Return what the index has of each recording, or why it has nothing; recordings with a
-    damaged piece are left out.
+    Each of `steps` comes with the number of its unit; it is an error if that piece failed.
+    Recordings with a damaged piece are left out of the result.
     """
     unreported = [unit.size for unit in units]
     ended = defaultdict[str, dict[int, Any]](dict)  # outcomes by path, number of piece
