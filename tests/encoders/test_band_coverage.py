@@ -57,7 +57,7 @@ def middle_literally(signal, rate_hz):
 
 
 def test_the_middle_of_noise_equals_the_literal_one():
-    noise = np.random.default_rng(0).normal(size=2 * RATE_HZ)
+    noise = np.random.default_rng(0).normal(size=8 * RATE_HZ)
     smooth = np.convolve(noise, np.ones(20)).astype(np.float32)
     expected = middle_literally(smooth, RATE_HZ)
     assert make_spectra(smooth).middle_hz() == pytest.approx(expected, rel=0.05)

@@ -139,9 +139,9 @@ def random_model(torch, tmp_path_factory):
 
     torch.manual_seed(0)
     small = {
-        "conv_dim": (4,) * 7,
-        "intermediate_size": 8,
-        "num_conv_pos_embeddings": 4,
+        "conv_dim": (16,) * 7,
+        "intermediate_size": 32,
+        "num_conv_pos_embeddings": 16,
     }
     model = HubertModel(HubertConfig(num_hidden_layers=2, **small)).eval()
     # Biases of zero and gains of one would hide a mix-up.
