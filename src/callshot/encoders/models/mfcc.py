@@ -1,7 +1,7 @@
-"""MFCC without a framework: the samples of one segment come in, frames or their mean go out.
+"""Encoders without weights: MFCC, and random vectors.
 
-The definition is `librosa.feature.mfcc`: a power mel spectrogram with filters of equal area, in
-dB, and its DCT-II. No step uses BLAS, so the bits do not depend on its threads.
+MFCC are as in `librosa.feature.mfcc`: a power mel spectrogram with filters of equal area, in dB, and
+its DCT-II. No step uses BLAS, so the bits do not depend on its threads.
 """
 
 import math
@@ -14,6 +14,7 @@ import scipy  # which loads its parts when they are used
 from numpy.typing import DTypeLike, NDArray
 
 from callshot.encoders.spec import EncoderSpec
+from callshot.encoders.store import audio_key
 from callshot.encoders.windows import Float32Array, Model, check_signal
 from callshot.errors import OptionError, check_range
 from callshot.records import FloatArray
@@ -215,6 +216,19 @@ def _band_edges_hz(options: MfccOptions) -> FloatArray:
     return np.where(mels < 15, mels * 200 / 3, 1000 * 6.4 ** ((mels - 15) / 27))
 
 
+def load_random(spec: EncoderSpec, **_: object) -> Model:
+    """Open one realisation of noise: the same audio always gets the same Gaussian vector."""
+
+    def model(signal: Float32Array) -> Float32Array:
+        """Return one vector, (1, dimension), from the hash of the signal."""
+        entropy = int(audio_key(signal), 16)
+        philox = np.random.Philox(np.random.SeedSequence(entropy))
+        generator = np.random.Generator(philox)
+        return generator.standard_normal((1, spec.dimension), np.float32)
+
+    return model
+
+
 ENCODERS = (
     EncoderSpec(
         name="mfcc",
@@ -249,5 +263,20 @@ ENCODERS = (
             '# pooling = "max"               # often better than the mean, the paper\'s',
         ),
         order=1,
+    ),
+    EncoderSpec(
+        name="random",
+        title="random (numbers that know nothing of the sound)",
+        dimension=40,
+        rate_hz=16000,
+        load=f"{__name__}:load_random",
+        licence=NO_LICENCE,
+        loudness_effect="gives an unrelated vector",
+        parallel=True,
+        options={"dimension": 40},
+        limits={"dimension": (1, math.inf)},
+        pace=0.0005,
+        comment="one realisation of noise",
+        order=9,
     ),
 )
