@@ -177,8 +177,7 @@ class IndexTarget:
             with ExitStack() as stack:
                 lock: Lock = partial(hold_lock, folder / LOCK, timeout_s=LOCK_S)
                 if piece.count == 1:
-                    whole = hold_lock(folder / LOCK, timeout_s=0.0)
-                    stack.enter_context(whole)
+                    stack.enter_context(hold_lock(folder / LOCK, timeout_s=0.0))
                     lock = nullcontext
                 with lock():
                     stamp = find_stamp(self.root / piece.path)
@@ -198,9 +197,8 @@ class IndexTarget:
                         end_frame = damage.end_frame
         except LockBusy:
             raise TryLater from None
-        yield Step(
-            1.0, 0.0, outcome
-        )  # the lock is free: the client enters the recording
+        # The lock is free: the process that gets this enters the recording.
+        yield Step(1.0, 0.0, outcome)
 
     def _write(
         self,

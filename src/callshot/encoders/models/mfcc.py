@@ -1,7 +1,7 @@
 """Encoders without weights: MFCC, and random vectors.
 
-MFCC are as in `librosa.feature.mfcc`: a power mel spectrogram with filters of equal area, in dB, and
-its DCT-II. No step uses BLAS, so the bits do not depend on its threads.
+MFCC are as in `librosa.feature.mfcc`: a power mel spectrogram with filters of equal area, in dB,
+and its DCT-II. No step uses BLAS, so the bits do not depend on its threads.
 """
 
 import math
