@@ -192,20 +192,6 @@ def test_calls_are_found_without_audio(night, capsys):
     assert sum("it takes no audio" in line for line in errors) == 1
 
 
-def test_thresholds_come_from_windows_without_annotations(night):
-    """Both calls are annotated everywhere here, so the others are background."""
-    rows = ["recording,start_s,end_s,label"]
-    for label, windows in (("roar", ROARS), ("bark", BARKS)):
-        for row in windows:
-            start_s = row * WINDOW_S
-            rows.append(f"night,{start_s},{start_s + WINDOW_S},{label}")
-    night.annotations.write_text("\n".join(rows))
-    model = callshot.learn(night.index.folder, annotations=night.annotations).model
-    result = callshot.scan(model, night.index)
-    assert result.active == len(ROARS) + len(BARKS)
-    assert "windows without calls" in result.detector.origin
-
-
 def test_another_index_is_known_to_be_without_calls(night):
     quiet = np.delete(night.vectors, ROARS + BARKS, axis=0)
     np.save(night.folder / "quiet.npy", quiet)
