@@ -329,29 +329,49 @@ def test_on_a_gpu_torch_runs_its_weights_and_they_are_in_the_fingerprint(
     }
 
 
-@pytest.mark.parametrize("present", [ONNX, SAFE])
-def test_without_a_gpu_the_error_says_what_to_do_before_any_file_is_made(
-    files, monkeypatch, present
+@pytest.mark.parametrize(
+    ("present", "precision", "device", "gpu", "message"),
+    [
+        (
+            ONNX,
+            "float32",
+            "cuda",
+            False,
+            "device: cuda needs a torch .*-l2 --torch.* cpu",
+        ),
+        (
+            SAFE,
+            "float32",
+            "cuda",
+            False,
+            "device: cuda needs a torch .*-l2 --torch.* cpu",
+        ),
+        (
+            ONNX,
+            "float16",
+            "cuda",
+            True,
+            "precision=float16 needs --device cuda, a torch",
+        ),
+        (
+            SAFE,
+            "float16",
+            "cpu",
+            True,
+            "precision=float16 needs --device cuda, a torch",
+        ),
+    ],
+)
+def test_what_needs_torch_on_a_gpu_is_an_error_before_any_file_is_made(
+    files, monkeypatch, present, precision, device, gpu, message
 ):
     import_weights(files, present)
-    monkeypatch.setattr(hubert, "torch_has_cuda", lambda: False)
+    monkeypatch.setattr(hubert, "torch_has_cuda", lambda: gpu)
+    monkeypatch.setattr(encode, "torch_has_cuda", lambda: gpu)
     monkeypatch.setattr(hubert, "has_cuda", lambda: False)
-    message = "device: cuda needs a torch .*get hubert-base-l2 --torch.* use cpu"
     with pytest.raises(OptionError, match=message):
-        open_encoder(SPEC, device="cuda")
+        open_encoder(find_encoder(SPEC.name, {"precision": precision}), device=device)
     assert not (weight_folder(SPEC.weights_name) / "derived").exists()
-
-
-@pytest.mark.parametrize(("present", "device"), [(ONNX, "cuda"), (SAFE, "cpu")])
-def test_half_precision_without_torch_on_a_gpu_is_an_error(
-    files, monkeypatch, present, device
-):
-    import_weights(files, present)
-    monkeypatch.setattr(hubert, "torch_has_cuda", lambda: True)
-    monkeypatch.setattr(encode, "torch_has_cuda", lambda: True)
-    half = find_encoder("hubert-base-l2", {"precision": "float16"})
-    with pytest.raises(OptionError, match="precision=float16 needs --device cuda, a t"):
-        open_encoder(half, device=device)
 
 
 @pytest.mark.parametrize("present", [ONNX, SAFE])

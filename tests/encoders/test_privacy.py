@@ -146,7 +146,7 @@ def commands(name, segments, folders, tmp_path):
     get = ["encoders", "get", name, "--from", str(weight), "--quiet"]
     embed = ["embed", str(segments), "-e", name, "--sequence", "--quiet", "-o"]
     table = str(folders / "out" / "table.parquet")
-    return [get, ["encoders"], ["encoders", "check", name], [*embed, table]]
+    return [get, ["encoders", "check", name], [*embed, table]]
 
 
 @pytest.mark.parametrize("name", NAMES)
