@@ -569,7 +569,7 @@ def _measure_missing(
     def measure(path: str) -> float | str | None:
         """Return the size of a recording, the reason of an error, or None if it is indexed."""
         file = target.root / path
-        files = files_by_folder[recording_folder(target.out, path).name]
+        files = files_by_folder.get(recording_folder(target.out, path).name, [])
         try:
             if target.find_entry(path, find_stamp(file), files) is not None:
                 return None
