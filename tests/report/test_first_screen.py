@@ -53,7 +53,7 @@ def with_decisions(results: CorpusResults) -> CorpusResults:
     evaluation = results.evaluation
     share = pl.col("encoder").replace_strict(SHARES, default=0.4)
     accuracy = evaluation.curve.with_columns(metric=pl.lit("accuracy"), mean=share)
-    labels = [count.label for count in evaluation.eligible_classes]
+    labels = evaluation.eligible_labels
     rows = []
     shots = sorted(set(evaluation.curve["k"]))
     for encoder, k, true, named in product(evaluation.encoders, shots, labels, labels):

@@ -302,6 +302,11 @@ class Evaluation:
         return [count for count in self.classes if count.eligible]
 
     @property
+    def eligible_labels(self) -> list[str]:
+        """The labels of the classes that were evaluated."""
+        return [count.label for count in self.eligible_classes]
+
+    @property
     def excluded_classes(self) -> list[ClassCount]:
         """The classes that were not evaluated; each has a reason."""
         return [count for count in self.classes if not count.eligible]

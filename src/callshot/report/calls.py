@@ -290,7 +290,7 @@ def find_calls(results: CorpusResults) -> dict[str, Any]:
     """
     evaluation = results.evaluation
     segments = evaluation.segments
-    labels = [count.label for count in evaluation.eligible_classes]
+    labels = evaluation.eligible_labels
     numbers = {label: number for number, label in enumerate(labels)}
     encoders = []
     for table in results.tables:

@@ -22,9 +22,6 @@ SPREAD_NOTES = {
     "total": "one labelled set on other recordings",
     MEAN: "the mean over labelled sets, on other recordings",
 }
-DESCRIPTIONS = {
-    "logistic": "logistic regression, trained on the same k exemplars of every class"
-}
 
 
 def classifier_name(name: str) -> str:
@@ -43,7 +40,7 @@ def describe_classifier(name: str) -> str:
     'squared distance to the most central exemplar'
     """
     if is_trained(name):
-        return DESCRIPTIONS.get(name, "trained at every k")
+        return "logistic regression, trained on the same k exemplars of every class"
     return CLASSIFIERS[name].description
 
 
@@ -78,7 +75,7 @@ def main_spread(evaluation: Evaluation) -> str:
 
 def list_queries(evaluation: Evaluation) -> list[str]:
     """Return the segments of an evaluation that are queries of a class."""
-    eligible = [count.label for count in evaluation.eligible_classes]
+    eligible = evaluation.eligible_labels
     fold = pl.Series("fold", evaluation.folds.fold)
     queries = evaluation.segments.frame.with_columns(fold).filter(
         pl.col("label").is_in(eligible), pl.col("fold") >= 0

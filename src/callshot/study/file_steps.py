@@ -351,7 +351,7 @@ def evaluate_files(
                 within = getattr(result, name)
                 if within is not None:
                     facts = describe_evaluation(within, protocol, (), {})
-                    labels = [count.label for count in within.eligible_classes]
+                    labels = within.eligible_labels
                     provenance[name] = {"classes": labels}
                     for fact in ("queries", "complete_shots", "folds"):
                         provenance[name][fact] = facts[fact]

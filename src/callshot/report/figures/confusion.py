@@ -56,7 +56,7 @@ def plan_confusion(results: CorpusResults, shots: Sequence[int], *_: Any) -> Pag
     evaluated = set(cells["k"])
     shots = [k for k in dict.fromkeys(shots) if k in evaluated] or [max(evaluated)]
     encoders = unique_values(cells, "encoder")
-    labels = [count.label for count in results.evaluation.eligible_classes]
+    labels = results.evaluation.eligible_labels
     # Each k gets a column, unless the names of classes would touch.
     columns = len(shots) if len(shots) > 1 else min(4, len(encoders))
     smallest_in = len(labels) * MIN_CELL_PT / 72

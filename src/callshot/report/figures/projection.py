@@ -99,7 +99,7 @@ CENTROID: Style = {"s": 46, "edgecolors": INK, "linewidths": 0.9, "zorder": 6}
 )
 def plan_projection(results: CorpusResults, *_: Any) -> Pages:
     """Yield a map for every encoder, six to a page."""
-    labels = [count.label for count in results.evaluation.eligible_classes]
+    labels = results.evaluation.eligible_labels
     yield from make_pages("map", results.tables, MAPS_PER_PAGE, _compose_maps, labels)
 
 

@@ -251,7 +251,7 @@ def confusion_data(evaluation: Evaluation, shots: Shots, headline_k: int) -> Dat
     Rows are the true call types. The key of a matrix is the position of its encoder, and k. The
     heat map opens at the k of the headline, or the largest evaluated one below it.
     """
-    labels = [count.label for count in evaluation.eligible_classes]
+    labels = evaluation.eligible_labels
     evaluated = set(evaluation.confusion["k"])
     first = largest_shot(evaluated, headline_k) if evaluated else headline_k
     shown = sorted(evaluated & {*shots, first})
@@ -415,7 +415,7 @@ def show_matrix(results: CorpusResults, k: int) -> Markup:
     if points.is_empty():
         return Markup()
     by_cell = points.rows_by_key(["label", "encoder"], named=True, unique=True)
-    labels = [count.label for count in evaluation.eligible_classes]
+    labels = evaluation.eligible_labels
     return render_part("matrix", k, evaluation.encoders, labels, by_cell, SHADES)
 
 
