@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
+from callshot.errors import printable
 from callshot.records.frames import Frame, Shots, unique_values
 from callshot.report.figures.figure_io import Pages, make_pages
 
@@ -114,14 +115,9 @@ def series_style(number: int) -> Style:
     }
 
 
-UNPRINTABLE = "\N{REPLACEMENT CHARACTER}"
-
-
 def clean_name(name: str) -> str:
     """Replace line breaks and tabs by spaces, and other control characters by a question mark."""
-    spaced = re.sub(r"\s", " ", name)
-    letters = [letter if letter.isprintable() else UNPRINTABLE for letter in spaced]
-    return "".join(letters)
+    return printable(re.sub(r"\s", " ", name))
 
 
 @lru_cache(16384)
