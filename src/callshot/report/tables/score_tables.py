@@ -82,8 +82,10 @@ def mark_shots(shots: Shots, complete_shots: int) -> tuple[dict[int, Cell], Note
     The star is at k* (`complete_shots`) if it is shown, else at the first k beyond it.
     """
     star = min((k for k in shots if k >= complete_shots), default=None)
-    cells = {k: Cell(str(k), k, mark="⋆" if k == star else "") for k in shots}
     mark = "" if star is None else "⋆"
+    cells = {}
+    for k in shots:
+        cells[k] = Cell(str(k), k, mark=mark if k == star else "")
     return cells, (mark, say("star", star, complete_shots))
 
 

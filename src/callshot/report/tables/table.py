@@ -353,10 +353,13 @@ def drop_missing(table: Table) -> Table:
     >>> [one.name for one in drop_missing(Table("t", "", [*map(Column, "xyz")], rows)).columns]
     ['x', 'z']
     """
-    texts = [{row[n].text for row in table.rows} for n in range(len(table.columns))]
-    kept = [n for n, found in enumerate(texts) if n == 0 or found - {"", MISSING}]
-    columns = [table.columns[n] for n in kept]
-    rows = [[row[n] for n in kept] for row in table.rows]
+    kept = []
+    for index in range(len(table.columns)):
+        texts = {row[index].text for row in table.rows}
+        if index == 0 or texts - {"", MISSING}:
+            kept.append(index)
+    columns = [table.columns[index] for index in kept]
+    rows = [[row[index] for index in kept] for row in table.rows]
     return replace(table, columns=columns, rows=rows)
 
 
