@@ -215,11 +215,7 @@ def _find_aligned_sample(sample: int, ratio: Fraction) -> int:
 
 
 def parse_band(text: str) -> tuple[float, float]:
-    """Return the lower and upper edge of a band in Hz; raise ValueError if these are no numbers.
-
-    >>> parse_band("300-1000")
-    (300.0, 1000.0)
-    """
+    """Return the lower and upper edge of a band in Hz; raise ValueError if these are no numbers."""
     low, _, high = text.partition("-")
     return float(low), float(high)
 
@@ -248,16 +244,7 @@ def design_filter(low_hz: float, high_hz: float, rate_hz: int) -> NDArray[np.flo
 def probe(
     path: Path, name: str | None = None, source_rate_hz: float | None = None
 ) -> Recording:
-    """Return the header of an audio file; decode the file only if its header has no length.
-
-    `name` becomes the path of the Recording. `source_rate_hz` replaces the rate in the header.
-
-    >>> import soundfile, tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "a.wav"
-    >>> soundfile.write(path, np.zeros((8000, 2)), 16000)
-    >>> probe(path, "a.wav").duration_s
-    0.5
-    """
+    """Return the header of an audio file; decode the file only if its header has no length."""
     with open_recording(path, name, source_rate_hz) as reader:
         return reader.recording
 
@@ -265,24 +252,12 @@ def probe(
 def open_recording(
     path: Path, name: str | None = None, source_rate_hz: float | None = None
 ) -> Reader:
-    """Open an audio file to read spans of it; raise InputError if it is missing or not audio.
-
-    >>> import soundfile, tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "a.wav"
-    >>> soundfile.write(path, np.full(32000, 0.5), 32000)
-    >>> with open_recording(path) as reader:
-    ...     reader.read(0.25, 0.75, rate_hz=16000).shape
-    (8000,)
-    """
+    """Open an audio file, called `name`, to read spans of it; InputError if it is not audio."""
     return Reader(path, name or path.as_posix(), source_rate_hz)
 
 
 def normalise_peak(signal: Signal, peak_dbfs: float) -> Signal:
-    """Return the signal scaled so that its peak is 10 ** (peak_dbfs / 20); silence stays silence.
-
-    >>> normalise_peak(np.array([0.0, -0.1, 0.05], np.float32), -20.0)
-    array([ 0.  , -0.1 ,  0.05], dtype=float32)
-    """
+    """Return the signal with a peak of 10 ** (peak_dbfs / 20); silence stays silence."""
     highest = float(signal.max(initial=0.0))
     lowest = float(signal.min(initial=0.0))
     peak = max(highest, -lowest)
@@ -295,21 +270,7 @@ def normalise_peak(signal: Signal, peak_dbfs: float) -> Signal:
 
 
 def read_span(reader: Reader, span: Row) -> Signal:
-    """Return the audio of one span with its collar on both sides.
-
-    The columns of its row give the rate, the channel, the band of frequencies, and the level of the
-    peak, if it is scaled.
-
-    >>> import soundfile, tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "a.wav"
-    >>> soundfile.write(path, np.full(32000, 0.5), 16000)
-    >>> call = {"start_s": 0.1, "end_s": 1.1, "collar_s": 0.25, "rate_hz": 16000,
-    ...         "channel_rule": "first", "peak_dbfs": -3.0}
-    >>> with open_recording(path) as reader:
-    ...     audio = read_span(reader, call)
-    >>> len(audio) / 16000, round(float(audio.max()), 5)
-    (1.35, 0.70795)
-    """
+    """Return the audio of a span with its collar, read and scaled as its columns say."""
     signal = reader.read_decodable(
         span["start_s"] - span["collar_s"],
         span["end_s"] + span["collar_s"],

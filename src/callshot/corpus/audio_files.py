@@ -294,11 +294,7 @@ class FrameReader:
             self._stream.expect(frames / self.recording.frames)
 
     def _describe(self, source_rate_hz: float | None) -> Recording:
-        """Return length, rate, channels and format; `source_rate_hz` replaces the rate.
-
-        If the length in the header is missing or wrong, find the true one, and open the file so
-        that libsndfile reads all of it.
-        """
+        """Return the recording, with its true length, and open the file so that all is read."""
         handle = self._handle
         rate_hz = float(handle.samplerate if source_rate_hz is None else source_rate_hz)
         low_hz, high_hz = RATES_HZ
@@ -567,10 +563,7 @@ def _error_text(error: Exception) -> str:
 
 
 def check_channel_rule(rule: str) -> None:
-    """Raise OptionError unless a rule is "first", "mean" or the number of a channel from 1.
-
-    >>> check_channel_rule("2")
-    """
+    """Raise OptionError unless a rule is "first", "mean" or the number of a channel from 1."""
     if CHANNEL_RULE.fullmatch(rule) is None:
         raise OptionError(
             f'channel: expected "first", "mean" or the number of a channel, got {rule!r}'

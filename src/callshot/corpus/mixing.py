@@ -68,17 +68,7 @@ def choose_backgrounds(name: str, count: int, backgrounds: int) -> list[int]:
 
 
 def mix_call(call: Signal, background: Signal, snr_db: float, rate_hz: int) -> Signal:
-    """Return the background with a call in its middle, at a signal-to-noise ratio.
-
-    The background keeps its level. A background that is shorter than the call is repeated. If
-    it is silent in the band of the call, the call keeps its level.
-
-    >>> tone = np.sin(np.arange(800) / 2).astype(np.float32)
-    >>> noise = np.random.default_rng(0).normal(0, 0.1, 1600).astype(np.float32)
-    >>> mixed = mix_call(tone, noise, snr_db=20, rate_hz=8000)
-    >>> bool((mixed[:400] == noise[:400]).all()), mixed.shape
-    (True, (1600,))
-    """
+    """Mix a call into the middle of a background, repeated if shorter, at a ratio of powers."""
     size = max(len(call), len(background))
     window = np.resize(background, size)
     start = (len(window) - len(call)) // 2
@@ -117,15 +107,7 @@ def _energy_spectrum(signal: Signal) -> FloatArray:
 
 
 def find_band(energy: FloatArray, step_hz: float) -> slice:
-    """Return the bins from the 5 % to the 95 % frequency of a call, at least a third of an octave.
-
-    `energy` is the energy in each bin, from 0 Hz on; bins are `step_hz` apart.
-
-    >>> energy = np.zeros(1000)
-    >>> energy[500] = 1.0
-    >>> find_band(energy, step_hz=1.0)
-    slice(445, 563, None)
-    """
+    """Return the bins from the 5 % to the 95 % frequency, at least a third of an octave."""
     cumulative = np.cumsum(energy)
     limits = np.array(ENERGY_SHARES) * cumulative[-1]
     low_bin, high_bin = np.searchsorted(cumulative, limits)

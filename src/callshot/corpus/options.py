@@ -86,13 +86,7 @@ class Corpus:
         } or None
 
     def spell(self, label: str) -> str:
-        """Return a label as listed, or in lower case with the corpus's joint between words.
-
-        >>> CORPORA["ldc2010s05"].spell("Long_Roar-Rumble ?2")
-        'longroar-rumble'
-        >>> CORPORA["elephant-voices"].spell("Estrous-Rumble")
-        'oestrous rumble'
-        """
+        """Return a label as listed, or in lower case with the corpus's joint between words."""
         listed = self._labels_by_key.get(label_key(label))
         if listed is not None:
             return listed
@@ -207,11 +201,7 @@ def normalize_label(label: str) -> str:
 
 
 def rename_label(label: str, renames: Mapping[str, str]) -> str:
-    """Return the new label, stripped; raise InputError if it is empty.
-
-    >>> rename_label(" Rmbl", {"Rmbl": "rumble"}), rename_label("roar ", {})
-    ('rumble', 'roar')
-    """
+    """Return the new label, stripped; raise InputError if it is empty."""
     old = normalize_label(label)
     new = renames.get(old, label).strip()
     if not new and old in renames:

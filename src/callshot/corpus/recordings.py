@@ -89,10 +89,6 @@ class Library:
         The name ends in the path, or else the path ends in the name. Case, the suffix of an audio
         file and the encoding of accents do not matter. A file of the same name in another folder
         is another recording.
-
-        >>> library = Library(Path("."), ("a/x.wav", "b/x.wav", "y.flac"))
-        >>> library.find("/media/card/a/X.WAV")
-        'a/x.wav'
         """
         # Windows paths, and `//` and `/./`, are written as `/`; what is before a `../` is dropped.
         text = re.sub(r"/(\./)*/*", "/", name.strip().replace("\\", "/"))
@@ -123,10 +119,6 @@ class Library:
         one in a folder of the same name. `file` is relative to the folder of annotations, or a
         name alone if all annotations are in one folder. If annotations and recordings are both in
         several folders, the names of their folders must match too.
-
-        >>> library = Library(Path("."), ("x.wav", "x.1.wav"))
-        >>> library.pair(PurePosixPath("labels/x.1.Table.1.selections.txt"))
-        'x.1.wav'
         """
         name = _normalise(file.name)
         # A stem ends at the end of the name, before a dot, or before a word such as "labels":
@@ -181,10 +173,6 @@ def find_recordings(folder: Path, *, follow_links: bool = False) -> Library:
 
     Links that lead outside the folder are left out unless they are to be followed. Audio that
     callshot cannot read, and folders that cannot be read, become rejects.
-
-    >>> import tempfile
-    >>> find_recordings(Path(tempfile.mkdtemp())).paths
-    ()
     """
     folder = to_path(folder)
     check_exists(folder, "a folder of recordings")

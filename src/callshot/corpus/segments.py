@@ -413,11 +413,6 @@ def overlapping_labels(calls: Spans) -> list[tuple[str, ...]]:
     Calls overlap if they share more than 0 s of a recording. A call is overlapped by one with a
     given label if more calls of that label start before its end than end before its start; both
     numbers come from a binary search in sorted times.
-
-    >>> times = [(0, 2, "roar"), (1, 3, "rumble"), (3, 4, "blow")]
-    >>> rows = [{"recording": "a", "start_s": a, "end_s": b, "label": c} for a, b, c in times]
-    >>> overlapping_labels(Spans.from_rows(rows))
-    [('roar', 'rumble'), ('roar', 'rumble'), ('blow',)]
     """
     groups = pl.DataFrame({"path": calls.paths}).with_row_index("row").group_by("path")
     starts_s, ends_s = calls.frame.select("start_s", "end_s").to_numpy().T

@@ -101,11 +101,7 @@ def measure_frames(
 
 
 def _pool_bins(bins: FloatArray, edges: FloatArray) -> FloatArray:
-    """Pool the power of FFT bins to that of rows of pixels: (height, width), the highest first.
-
-    `bins` is (bins, width). `edges` has the height + 1 edges of rows from low to high, in bins. A
-    row is the mean of the bins in it, or is interpolated between two bins if there are none.
-    """
+    """Return rows of pixels, the highest first, as means of bins or interpolated between two."""
     # Interpolate at the middle of every row.
     last = len(bins) - 1
     middles = (edges[:-1] + edges[1:]) / 2

@@ -20,9 +20,6 @@ def find_duplicates(content: Sequence[Hashable], recording: Sequence[str]) -> In
 
     Return the group of each segment, −1 for segments without one. `content` and `recording` have
     the content and the recording of each segment.
-
-    >>> find_duplicates(["x", "y", "x", "y"], ["a.wav", "a.wav", "b.wav", "a.wav"])
-    array([ 0, -1,  0, -1])
     """
     rows_by_content: dict[Hashable, list[int]] = {}
     for row, key in enumerate(content):
@@ -44,14 +41,7 @@ def find_equal_vectors(table: Vectors) -> IntArray:
 
 
 def group_recordings(recording: Sequence[str], groups: Sequence[IntArray]) -> list[str]:
-    """Return the recording of each segment, where recordings that share a group become one.
-
-    `groups` has one or more groupings of the segments, as `find_duplicates` returns them. Sharing
-    is transitive: recordings are joined that are connected by a chain of groups.
-
-    >>> group_recordings(["a", "b", "c", "d"], [np.array([0, 0, -1, -1])])
-    ['a and 1 more', 'a and 1 more', 'c', 'd']
-    """
+    """Return the recording of each segment; those connected by a chain of groups become one."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 

@@ -48,11 +48,7 @@ class Recording:
         return replace(self, frames=frames, announced_s=announced_s, is_estimate=False)
 
     def describe_length(self) -> str:
-        """Return a note if the header announces another length, else an empty text.
-
-        >>> Recording("a.wav", 98400, 8000.0, 1, "WAV PCM_16", 20.0).describe_length()
-        'used 12.3 of 20.0 s: the file is cut short or damaged after 12.30 s; copy it again'
-        """
+        """Return a note if the header announces another length, else an empty text."""
         if self.announced_s is None or self.is_estimate:
             return ""
         if self.announced_s > self.duration_s:

@@ -228,10 +228,7 @@ def summarise_samples(samples: FloatArray) -> dict[str, list[float]]:
 
 
 def _percentiles(samples: FloatArray) -> FloatArray:
-    """Return `np.percentile(samples, PERCENTILES, axis=1)`: (percentiles, rows).
-
-    Sorting is faster than NumPy's partitioning on many machines.
-    """
+    """Return np.percentile(samples, PERCENTILES, axis=1); sorting is faster than partitioning."""
     last = samples.shape[1] - 1
     ordered = np.sort(samples, axis=1)
     position = np.array(PERCENTILES) / 100 * last  # in the ordered samples
@@ -250,11 +247,6 @@ def values_frame(key: Mapping[str, str], k: IntArray, samples: FloatArray) -> Fr
     """Return the samples of one curve, (shots, samples), as rows of the VALUES schema.
 
     `key` has the values of CURVE_KEY, `k` the number of shots of each row.
-
-    >>> key = {name: name for name in CURVE_KEY}
-    >>> frame = values_frame(key, np.array([1, 2]), np.array([[0.5, 0.7], [0.6, 0.8]]))
-    >>> frame["k"].to_list(), frame["value"].to_list()
-    ([1, 2], [[0.5, 0.7], [0.6, 0.8]])
     """
     dtype = pl.Array(pl.Float64, samples.shape[1])
     series = pl.Series("value", samples, dtype=dtype)

@@ -80,12 +80,6 @@ def read_table(path: Path, *, need_segment: bool = False) -> Vectors:
 
     Without a column `segment`, the id of a segment is its recording and a count, "a.wav#0"; with
     `need_segment` it is an error.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "mfcc.csv"
-    >>> _ = path.write_text("recording,label,e0,e1\\na.wav,rumble,1,2\\na.wav,roar,3,4\\n")
-    >>> read_table(path).segment
-    ('a.wav#0', 'a.wav#1')
     """
     with explain_read_errors(path):
         with path.open("rb") as stream:
@@ -398,11 +392,7 @@ def is_table(path: Path) -> bool:
 
 
 def verify_table(path: Path) -> Finding:
-    """Read a whole table of segments, sequences or embeddings, and return its state.
-
-    It is damaged if it cannot be read, or if its content differs from the checksum in it;
-    unverified if it has no checksum.
-    """
+    """Read a table of segments, sequences or embeddings, compare its checksum, return its state."""
     columns: list[str] = []
     checksum = None
     try:

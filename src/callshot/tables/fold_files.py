@@ -93,12 +93,7 @@ def read_categories(path: Path, segments: Spans) -> dict[str, str]:
 def read_reference_scores(
     path: Path, corpora: Collection[str], encoders: Collection[str]
 ) -> pl.DataFrame:
-    """Return the scores of trained classifiers in a file, as rows of the BASELINES schema.
-
-    A row without a corpus counts for every corpus that has no such row of its own. The encoder of a
-    row is one of the study's, or empty for a classifier that is trained on audio. No two rows may
-    have the same corpus, encoder, name, scoring and metric.
-    """
+    """Return scores of trained classifiers as BASELINES; no corpus: for all without an own row."""
     rows = read_csv_records(path, ["encoder", "kind", "name", "metric", "value"])
     for row in rows:
         row["corpus"] = row.get("corpus", "")

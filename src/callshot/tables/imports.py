@@ -85,15 +85,6 @@ def import_embeddings(
     `segments` is a file with the labelled spans; a database of hoplite may have its own, and arrays
     have a CSV of the same name. `encoder` is the name in results. Raises InputError for damaged
     files.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "mine.npy"
-    >>> np.save(path, np.eye(3, dtype=np.float32))
-    >>> rows = "recording,label\\na.wav,roar\\na.wav,\\nb.wav,bark\\n"
-    >>> _ = path.with_suffix(".csv").write_text(rows)
-    >>> result = import_embeddings(path, encoder="mine")
-    >>> result.table.label, [(reject.row, reject.reason) for reject in result.rejects]
-    (('roar', 'bark'), [(2, 'no label')])
     """
     kind = find_kind(kind, source)
     notes: list[str] = []
@@ -422,16 +413,6 @@ def choose_windows(windows: Rows, start_s: float, end_s: float) -> IntArray:
 
     These are the window with the same times, or all windows whose centre is in the span, or the
     window with the largest overlap.
-
-    >>> from callshot.tables.tool_windows import make_windows
-    >>> start = np.arange(0.0, 12.0, 3.0)
-    >>> windows = make_windows(start, start + 3, np.zeros((4, 2), np.float32))
-    >>> for times in ((3, 6), (1, 8), (2.5, 4), (20, 21)):
-    ...     print(choose_windows(windows, *times).tolist())
-    [1]
-    [0, 1, 2]
-    [1]
-    []
     """
     starts_s = windows["start_s"]
     ends_s = windows["end_s"]
@@ -458,15 +439,6 @@ def match_recordings(
     A name means a recording as it would in an annotation file (`Library.find`). If several names
     mean the same one, only a name with as many folders as the recording is kept, if there is
     exactly one.
-
-    >>> names = ["/card/A/x.WAV", "y.wav", "b/y.wav", "z.wav"]
-    >>> matches = match_recordings(names, ["a/x", "y"], Path("hoplite"))
-    >>> for recording, reason in matches.values():
-    ...     print(recording or reason)
-    a/x
-    y
-    several names match its recording 'y'
-    no windows of its recording (no recording z.wav under hoplite)
     """
     library = Library(source, tuple(recordings))
     matches = {}

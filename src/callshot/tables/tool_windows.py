@@ -251,14 +251,7 @@ COLUMNS = ("file_path", "start", "end", "embedding")
 
 
 def read_analyzer(source: Path) -> WindowReaders:
-    """Return readers of the recordings in a file, or in the text files under a folder, by name.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "x.birdnet.embeddings.txt"
-    >>> _ = path.write_text("0.0\\t3.0\\t0.5,1.5\\n3.0\\t6.0\\t1.0,2.0\\n")
-    >>> read_analyzer(path.parent)["x"]()["vector"].tolist()
-    [[0.5, 1.5], [1.0, 2.0]]
-    """
+    """Return readers of the recordings in a file, or in the text files under a folder, by name."""
     lines = defaultdict[str, list[Line]](list)
     if source.suffix.lower() == ".csv":
         for number, row in enumerate(read_csv_records(source, COLUMNS), 1):

@@ -61,17 +61,7 @@ ANNOTATION_SUFFIXES = tuple({name for row in FORMATS for name in row.suffixes})
 def recognise(
     path: Path, options: AnnotationOptions = NO_OPTIONS
 ) -> tuple[Format, str] | None:
-    """Return the format of a file and how it was recognised; None if no format fits.
-
-    Only the name and the first 64 KiB of the file count.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "x.Table.1.selections.txt"
-    >>> _ = path.write_text("Selection\\tBegin Time (s)\\tEnd Time (s)\\tSpecies\\n")
-    >>> format, reason = recognise(path)
-    >>> format.name, reason
-    ('raven', 'its header has Selection and Begin Time (s)')
-    """
+    """Return the format of a file, by its name and first 64 KiB, and why; None if none fits."""
     path = to_path(path)
     head = read_text(path, [], HEAD_BYTES)
     for candidate in FORMATS:

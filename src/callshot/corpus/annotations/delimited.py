@@ -276,12 +276,7 @@ def add_rows(
     *,
     allow_whole: bool = True,
 ) -> None:
-    """Add the parsed rows of a table to a file; those that are not valid become rejects.
-
-    Columns in `milliseconds` are in that unit. A row without times is on a whole recording, if
-    `allow_whole`. A column `offset_s` has the start of a call in its own file, where the other
-    times run on over several files.
-    """
+    """Add parsed rows or rejects; a row without times is on a whole recording if `allow_whole`."""
     times = [name for name in TIMES if name in table.columns]
     for number, cells, extra in rows:
         with file.rejecting(number):

@@ -76,21 +76,13 @@ def read_text(path: Path, notes: list[str], size: int = -1) -> str:
 
 
 def split_lines(text: str) -> list[str]:
-    r"""Split text at \n, \r\n and \r only, without blank lines.
-
-    >>> split_lines("a\u2028b\r\n\nc\rd")
-    ['a\u2028b', 'c', 'd']
-    """
+    r"""Split text at \n, \r\n and \r only, without blank lines."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     return [line for line in lines if line.strip()]
 
 
 def join_cells(cells: Sequence[object]) -> str:
-    r"""Return a line of cells between tabs; tabs and line ends in them become spaces.
-
-    >>> join_cells(["two\twords", 1.5, None])
-    'two words\t1.5\t\n'
-    """
+    r"""Return a line of cells between tabs; tabs and line ends in them become spaces."""
     texts = ["" if cell is None else str(cell) for cell in cells]
     plain = [re.sub(r"[\t\r\n]", " ", text) for text in texts]
     return "\t".join(plain) + "\n"
@@ -144,11 +136,7 @@ def read_table(path: Path, notes: list[str]) -> tuple[str, list[tuple[int, list[
 
 
 def parse_number(text: str, name: str, *, allow_comma: bool = True) -> float:
-    """Parse the number in column `name`; raise RowError if there is none.
-
-    >>> parse_number("1,5", "start_s")
-    1.5
-    """
+    """Parse the number in column `name`; raise RowError if there is none."""
     digits = text.strip()
     if allow_comma and "." not in digits:
         digits = digits.replace(",", ".", 1)
@@ -182,11 +170,7 @@ def parse_time(
 
 
 def add_times(*times_s: float) -> float:
-    """Add times as decimals, so that 0.1 s and 0.2 s are 0.3 s.
-
-    >>> add_times(0.1, 0.2)
-    0.3
-    """
+    """Add times as decimals, so that 0.1 s and 0.2 s are 0.3 s."""
     return float(sum(Decimal(repr(time_s)) for time_s in times_s))
 
 
@@ -295,11 +279,7 @@ def describe_annotation_options(options: AnnotationOptions) -> dict[str, object]
 
 @dataclass
 class AnnotationFile:
-    """The content of one annotation file: each row is a span or a reject.
-
-    `reason` is how the format was recognised, `notes` are decisions that the user should know.
-    `has_filled` is whether rows without a label got the one of the options.
-    """
+    """The content of a file; `has_filled`: rows without a label got the one of the options."""
 
     path: Path
     format: str

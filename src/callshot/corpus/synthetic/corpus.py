@@ -109,11 +109,6 @@ def make_corpus(
     `scale` multiplies the paper's counts of calls, but each of the 12 types has at least five calls
     in five recordings, and rare types stay rare. The folder must be new, empty, or hold the same
     corpus, which is then written again.
-
-    >>> import tempfile
-    >>> summary = make_corpus(Path(tempfile.mkdtemp()), scale=0.1, rate_hz=4000)
-    >>> summary.recordings, summary.calls
-    (13, 72)
     """
     check_range("rate_hz", rate_hz, *RATES_HZ, "Hz")
     if threads is not None:
@@ -178,13 +173,7 @@ def prepare_folder(folder: Path, readme: str, names: Iterable[str]) -> None:
 
 
 def make_recording(plan: RecordingPlan, *, seed: int = 0, rate_hz: int = 16000) -> Pcm:
-    """Synthesise one planned recording: its calls, the soundscape around them, and its channels.
-
-    Return 16 bit samples as (frames, channels).
-
-    >>> make_recording(plan_corpus()[0], rate_hz=4000).dtype
-    dtype('int16')
-    """
+    """Synthesise a recording as 16 bit samples, (frames, channels)."""
     random = stream(seed, "scene", plan.number)
     soundscape = draw_soundscape(random)
     caller_count = random.integers(1, 4)

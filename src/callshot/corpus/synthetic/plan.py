@@ -92,10 +92,6 @@ def plan_corpus(seed: int = 0, scale: float = 1.0) -> list[RecordingPlan]:
 
     `scale` multiplies the counts of the 12 types; each has at least five calls. The calls of a type
     are in at least five recordings, so that each of five folds grouped by recording can have it.
-
-    >>> plans = plan_corpus(seed=1, scale=0.1)
-    >>> len(plans), sum(len(plan.calls) for plan in plans), plans[-1].calls["label"][0]
-    (13, 72, 'baroo rumble')
     """
     if not 0 < scale <= MAX_SCALE:
         raise OptionError(
@@ -232,10 +228,6 @@ def plan_recordings(options: SiteOptions) -> list[RecordingPlan]:
 
     Each recording is cut into pieces at full hours. A piece has calls in proportion to its length
     and to the activity at that hour of the day; pieces under 30 s have none.
-
-    >>> plans = plan_recordings(SiteOptions(recordings=2, minutes=30, calls_per_hour=12))
-    >>> [plan.name for plan in plans], sum(len(plan.calls) for plan in plans)
-    (['SITE0_20260302_000000', 'SITE0_20260302_010000'], 12)
     """
     length_s = 60 * options.minutes
     every_minutes = options.every_minutes or max(60.0, options.minutes)

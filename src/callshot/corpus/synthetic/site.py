@@ -317,12 +317,7 @@ def _synthesise(
 
 
 def band_power(samples: Samples, rate_hz: int, band_hz: tuple[float, float]) -> float:
-    """Return the mean power of samples between two frequencies, both included.
-
-    >>> wave = np.sin(2 * np.pi * 100 * np.arange(8000) / 8000)
-    >>> round(band_power(wave, 8000, (90, 110)), 6), round(band_power(wave, 8000, (200, 300)), 6)
-    (0.5, 0.0)
-    """
+    """Return the mean power of samples between two frequencies, both included."""
     low_hz, high_hz = band_hz
     frequency_hz = fft.rfftfreq(samples.size, 1 / rate_hz)
     inside = (frequency_hz >= low_hz) & (frequency_hz <= high_hz)

@@ -40,10 +40,7 @@ LEAK = 0.02  # gain of the tract outside its formants
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """An individual: pitch and tract length relative to the mean, spectral tilt, and timbre.
-
-    `ripple` is in nepers at each third of an octave.
-    """
+    """An individual relative to the mean; `ripple` is in nepers at each third of an octave."""
 
     pitch: float
     tract: float
@@ -75,11 +72,7 @@ CHORUS_OTHERS = ("conflict roar", "conflict roar", "trumpet blast")
 
 
 def stream(seed: int, purpose: str, *numbers: int) -> Random:
-    """Return the random generator of one purpose, which depends on these arguments only.
-
-    >>> stream(0, "voice", 3, 1).random() == stream(0, "voice", 3, 1).random()
-    True
-    """
+    """Return the random generator of one purpose, which depends on these arguments only."""
     purpose_key = crc32(purpose.encode())
     key = np.random.SeedSequence(seed, spawn_key=(purpose_key, *numbers))
     return np.random.Generator(np.random.Philox(key))
@@ -124,15 +117,7 @@ def draw_slow_noise(
 def synthesise_call(
     label: str, callers: list[Caller], duration_s: float, rate_hz: int, random: Random
 ) -> Samples:
-    """Make a call with unit mean power: by the first of the callers, or a chorus by all of them.
-
-    If a chorus has more callers than are given, others are drawn.
-
-    >>> from numpy.random import default_rng
-    >>> random = default_rng(0)
-    >>> synthesise_call("musth rumble", [draw_caller(random)], 2.5, 16000, random).shape
-    (40000,)
-    """
+    """Make a call with unit mean power by the first caller, or a chorus by all and others."""
     size = max(1, round(duration_s * rate_hz))
     if label != CHORUS:
         return _synthesise(CALL_TYPES[label], callers[0], size, rate_hz, random)
@@ -272,11 +257,7 @@ def _draw_source(
 def read_wave(
     phase: FloatArray, tilt: float, highest_hz: float, rate_hz: int
 ) -> Samples:
-    """Return a wave of many harmonics at each phase, in cycles of its fundamental.
-
-    Harmonic n has amplitude n ** −tilt. There are as many as the rate allows where the fundamental
-    is at its `highest_hz`. One cycle is computed and then looked up.
-    """
+    """Return a wave of harmonics (amplitude n ** −tilt, as the rate allows) at phases in cycles."""
     harmonics = int(0.45 * rate_hz / highest_hz)
     harmonics = min(harmonics, WAVE_SIZE // 16)
     last = max(1, harmonics) + 1
@@ -375,14 +356,7 @@ def draw_soundscape(random: Random) -> Soundscape:
 def mix_soundscape(
     calls: Samples, soundscape: Soundscape, rate_hz: int, random: Random
 ) -> Samples:
-    """Add distance, noise and birds to calls, and scale the result to the peak of the soundscape.
-
-    >>> from numpy.random import default_rng
-    >>> silence = np.zeros(16000, np.float32)
-    >>> samples = mix_soundscape(silence, draw_soundscape(default_rng(1)), 16000, default_rng(2))
-    >>> samples.shape, bool(np.abs(samples).max() < 0.9)
-    ((16000,), True)
-    """
+    """Add distance, noise and birds to calls, and scale them to the peak of the soundscape."""
     tail_size = int(soundscape["reverberation_s"] * rate_hz)
     size, frequency_hz = frequency_grid(calls.size + tail_size, rate_hz)
     mixture = record_call(calls, soundscape, rate_hz, random)[: calls.size]
