@@ -210,17 +210,17 @@ def check_suffix(path: Path) -> None:
 
 def check_new_table(path: Path) -> None:
     """Check, before any work, that a table can be written and replaces no file of others."""
+
+    def is_own(file: Path) -> bool:
+        """Return whether callshot wrote a table, of vectors or of sequences."""
+        try:
+            columns, metadata = describe_parquet(file)
+        except InputError:
+            return False
+        return "encoder" in metadata or columns == list(SEQUENCES)
+
     check_suffix(path)
-    check_new_file(path, "table", _is_own_table)
-
-
-def _is_own_table(path: Path) -> bool:
-    """Return whether callshot wrote a table, of vectors or of sequences."""
-    try:
-        columns, metadata = describe_parquet(path)
-    except InputError:
-        return False
-    return "encoder" in metadata or columns == list(SEQUENCES)
+    check_new_file(path, "table", is_own)
 
 
 def table_segments(path: Path) -> frozenset[str]:

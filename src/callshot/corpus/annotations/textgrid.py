@@ -199,7 +199,16 @@ def _choose_tiers(file: AnnotationFile, tiers: list[Tier]) -> tuple[list[Tier], 
     """Return the tiers with call types, and how they were chosen; OptionError if unclear."""
     options = file.options
     if options.tiers:
-        return _select_tiers(file, tiers, options.tiers), ""
+        folded = {name.casefold() for name in options.tiers}
+        named = [tier for tier in tiers if tier.name.casefold() in folded]
+        if not named:
+            available = [tier.name for tier in tiers]
+            nearest = suggest(options.tiers[0], available)
+            raise InputError(
+                f"{file.path}: line 1: no tier {list_names(options.tiers)}{nearest}; "
+                f"available: {list_names(available)}"
+            )
+        return named, ""
     intervals = [tier for tier in tiers if tier.kind == INTERVALS]
     if options.is_known_label is not None:
         chosen = _find_known_tiers(file, intervals, options.is_known_label)
@@ -209,7 +218,7 @@ def _choose_tiers(file: AnnotationFile, tiers: list[Tier]) -> tuple[list[Tier], 
     if len(intervals) <= 1:
         return intervals or tiers, ""
     candidates = [tier for tier in intervals if not OTHER_NAMES.search(tier.name)]
-    named: list[Tier] = []
+    named = []
     for pattern in CALL_NAMES:  # the first that fits any tier decides
         is_call_name = re.compile(pattern, re.IGNORECASE).search
         named = named or [tier for tier in candidates if is_call_name(tier.name)]
@@ -233,22 +242,6 @@ def _choose_tiers(file: AnnotationFile, tiers: list[Tier]) -> tuple[list[Tier], 
         f"which are call types: {', '.join(descriptions)}; choose with --tiers {first}, for "
         f"example, or tiers = [{first}] in a study file"
     )
-
-
-def _select_tiers(
-    file: AnnotationFile, tiers: Sequence[Tier], names: Sequence[str]
-) -> list[Tier]:
-    """Return the tiers with one of `names`, in any case; raise InputError if there is none."""
-    folded = {name.casefold() for name in names}
-    named = [tier for tier in tiers if tier.name.casefold() in folded]
-    if not named:
-        available = [tier.name for tier in tiers]
-        nearest = suggest(names[0], available)
-        raise InputError(
-            f"{file.path}: line 1: no tier {list_names(names)}{nearest}; "
-            f"available: {list_names(available)}"
-        )
-    return named
 
 
 def _find_known_tiers(
