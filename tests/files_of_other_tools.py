@@ -7,7 +7,7 @@ recording and returns the text. All of them say the same.
 from collections.abc import Callable, Sequence
 
 Calls = Sequence[tuple[float, float, str]]
-Rows = list[list[str]]
+Make = Callable[[str], str]
 
 CALLS: Calls = (
     (1.0, 2.5, "Löwe – jung"),
@@ -16,98 +16,67 @@ CALLS: Calls = (
 )
 ASCII = [(start, end, f"call type {n}") for n, (start, end, _) in enumerate(CALLS)]
 HEADER = "File,Start,End,Species"
-RAVEN = (
-    "Selection View Channel Begin_Time_(s) End_Time_(s) Low_Freq_(Hz) High_Freq_(Hz) "
-    "Annotation"
-)
-OFFSETS = (
-    "Selection View Channel Begin_Time_(s) End_Time_(s) Begin_Path File_Offset_(s) ID"
-)
+RAVEN = "Selection,View,Channel,Begin Time (s),End Time (s)"
 
 
-def number(value: float, mark: str = ".") -> str:
-    """Write a number with its fewest decimals."""
-    return f"{value:g}".replace(".", mark)
+def with_comma(value: float) -> str:
+    return f"{value:g}".replace(".", ",")
 
 
-def clock(value: float, form: str) -> str:
-    """Write seconds after hours and minutes, as Excel's formats [h]:mm:ss and mm:ss do."""
-    return form.format(*divmod(value, 60))
+def in_hours(value: float) -> str:
+    return "00:{:02.0f}:{:06.3f}".format(*divmod(value, 60))
 
 
-def join(
-    rows: Rows, mark: str = ",", end: str = "\r\n", *, quoted: tuple[str, ...] = (",",)
-) -> str:
-    """Join cells as spreadsheets do: those with the mark or one of `quoted` are quoted."""
+def join(rows: Sequence[Sequence[str]], mark: str, end: str) -> str:
+    """Join cells; those with the mark are quoted."""
     lines = []
     for row in rows:
-        is_quoted = [any(one in cell for one in (mark, *quoted)) for cell in row]
-        cells = [
-            f'"{cell}"' if q else cell for cell, q in zip(row, is_quoted, strict=True)
-        ]
+        cells = [f'"{cell}"' if mark in cell else cell for cell in row]
         lines.append(mark.join(cells) + end)
     return "".join(lines)
 
 
 def sheet(
-    name: str,
     header: str = HEADER,
-    write: Callable[[float], str] = number,
+    mark: str = ",",
+    end: str = "\r\n",
+    write: Callable[[float], str] = "{:g}".format,
     calls: Calls = CALLS,
-) -> Rows:
-    """Return the rows of a spreadsheet."""
-    rows = [[name, write(start), write(end), text] for start, end, text in calls]
-    return [header.split(","), *rows]
+    *,
+    has_length: bool = False,
+) -> Make:
+    """Return a function that makes a spreadsheet, with lengths or with ends of calls."""
+
+    def make(name: str) -> str:
+        rows = [header.split(",")]
+        for start, stop, text in calls:
+            last = stop - start if has_length else stop
+            rows.append([name, write(start), write(last), text])
+        return join(rows, mark, end)
+
+    return make
 
 
-def with_comma(value: float) -> str:
-    return number(value, ",")
-
-
-def in_hours(value: float) -> str:
-    return clock(value, "00:{:02.0f}:{:06.3f}")
-
-
-def in_minutes(value: float) -> str:
-    return clock(value, "{:02.0f}:{:04.1f}")
-
-
-def plain(rows: Rows, mark: str, end: str) -> str:
-    return "".join(mark.join(row) + end for row in rows)
-
-
-def semicolons(rows: Rows) -> str:
-    return plain(rows, ";", "\r\n")
-
-
-def durations(name: str) -> Rows:
-    rows = [[name, with_comma(s), with_comma(e - s), text] for s, e, text in CALLS]
-    return [["Datei", "Start", "Dauer (s)", "Art"], *rows]
-
-
-def raven(mark: str = ".", end: str = "\n") -> str:
+def raven(write: Callable[[float], str], missing: str = "", quote: str = "") -> str:
     """Return a selection table with both views of each selection."""
-    rows = [[name.replace("_", " ") for name in RAVEN.split()]]
-    for selection, (start, stop, text) in enumerate(CALLS, start=1):
-        times = [f"{start:.9f}".replace(".", mark), f"{stop:.9f}".replace(".", mark)]
-        band = [f"10{mark}500", f"200{mark}000"]
-        for view, frequencies in (("Waveform 1", ["", ""]), ("Spectrogram 1", band)):
-            rows.append([str(selection), view, "1", *times, *frequencies, text])
-    return plain(rows, "\t", end)
+    names = f"{RAVEN},Low Freq (Hz),High Freq (Hz),Annotation".split(",")
+    rows = ["\t".join(f"{quote}{name}{quote}" for name in names)]
+    for n, (start, stop, text) in enumerate(CALLS, start=1):
+        bands = {"Waveform 1": [missing] * 2, "Spectrogram 1": [write(10.5), "200"]}
+        for view, band in bands.items():
+            cells = [f"{quote}{view}{quote}", "1", write(start), write(stop), *band]
+            rows.append("\t".join([str(n), *cells, f"{quote}{text}{quote}"]))
+    return "\n".join([*rows, ""])
 
 
 def raven_with_offsets(name: str) -> str:
     """Return a table of a sound of several files: its times run on over all of them."""
-    rows = [[name.replace("_", " ") for name in OFFSETS.split()]]
-    for selection, (start, end, text) in enumerate(CALLS, start=1):
+    rows = [f"{RAVEN},Begin Path,File Offset (s),ID".split(",")]
+    for n, (start, end, text) in enumerate(CALLS, start=1):
         times = [f"{start + 3600:.3f}", f"{end + 3600:.3f}"]
         place = [f"D:\\site\\{name}", f"{start:.3f}", text]
-        rows.append([str(selection), "Spectrogram 1", "1", *times, *place])
-    return plain(rows, "\t", "\n")
-
-
-def audacity(between: str = "\n") -> str:
-    return "".join(f"{s:.6f}\t{e:.6f}\t{text}{between}" for s, e, text in CALLS)
+        rows.append([str(n), "Spectrogram 1", "1", *times, *place])
+    return join(rows, "\t", "\n")
 
 
 def textgrid(tiers: dict[str, Calls], *, short: bool) -> str:
@@ -130,91 +99,46 @@ def textgrid(tiers: dict[str, Calls], *, short: bool) -> str:
     return "\n".join([*lines, ""])
 
 
-NAMES = [(start, end, "Echo") for start, end, _ in CALLS]
-TYPES: dict[str, Calls] = {"caller": NAMES, "call type": CALLS, "notes": NAMES[:1]}
-OVERLAPPING = {"call": CALLS[:2], "call 2": CALLS[2:], "caller": CALLS[:1]}
-
-
-def r_rows(name: str, mark: str = ".") -> Rows:
-    """Return cells as R writes them, with the columns of warbleR: text is quoted."""
-    header = ["", "sound.files", "selec", "start", "end", "label"]
-    rows = [[f'"{cell}"' for cell in header]]
-    for selection, (start, end, text) in enumerate(CALLS, start=1):
-        times = [number(start, mark), number(end, mark)]
-        rows.append(
-            [f'"{selection}"', f'"{name}"', str(selection), *times, f'"{text}"']
-        )
-    return rows
-
-
-def r_raven() -> str:
-    header, *lines = [line.split("\t") for line in raven().splitlines()]
-    rows = [[f'"{name}"' for name in header]]
-    for selection, view, *numbers, text in lines:
-        filled = [cell or "NA" for cell in numbers]
-        rows.append([selection, f'"{view}"', *filled, f'"{text}"'])
-    return plain(rows, "\t", "\n")
+def r_table(name: str) -> str:
+    """Return cells as R's write.csv does, with the columns of warbleR: text is quoted."""
+    lines = ['"","sound.files","selec","start","end","label"']
+    for n, (start, end, text) in enumerate(CALLS, start=1):
+        lines.append(f'"{n}","{name}",{n},{start:g},{end:g},"{text}"')
+    return "\n".join([*lines, ""])
 
 
 def r_readr(name: str) -> str:
     """Return a table with a column of missing values."""
-    header, *rows = sheet(name, "sound.files,start,end,label")
-    return plain(
-        [[*header, "bottom.freq"], *([*row, "NA"] for row in rows)], "\t", "\n"
-    )
+    rows = [f"{name}\t{start:g}\t{end:g}\t{text}\tNA" for start, end, text in CALLS]
+    return "\n".join(["sound.files\tstart\tend\tlabel\tbottom.freq", *rows, ""])
 
 
+NAMES = [(start, end, "Echo") for start, end, _ in CALLS]
+TYPES: dict[str, Calls] = {"caller": NAMES, "call type": CALLS, "notes": NAMES[:1]}
+OVERLAPPING = {"call": CALLS[:2], "call 2": CALLS[2:], "caller": CALLS[:1]}
 GERMAN = "Datei,Beginn (s),Ende (s),Ruftyp"
+LENGTHS = "Datei,Start,Dauer (s),Art"
 FRENCH = "Fichier,Début,Fin,Espèce"
-TIMES = "File,Start time,End time,Call type"
+TRACK = "".join(f"{s:f}\t{e:f}\t{text}\n\\\t10.5\t-1.0\n" for s, e, text in CALLS)
 TABLE = ".Table.1.selections.txt"
 GRID = ".TextGrid"
-BANDS = "\n\\\t10.500000\t-1.000000\n"
-FILES: dict[str, tuple[str, str, Callable[[str], str]]] = {
-    "excel_csv_utf8": (".csv", "utf-8-sig", lambda n: join(sheet(n))),
-    "excel_csv": (".csv", "cp1252", lambda n: join(sheet(n))),
-    "excel_german": (
-        ".csv",
-        "cp1252",
-        lambda n: semicolons(sheet(n, GERMAN, with_comma)),
-    ),
-    "excel_text": (".txt", "cp1252", lambda n: join(sheet(n), "\t")),
-    "excel_unicode": (".txt", "utf-16", lambda n: join(sheet(n), "\t")),
-    "excel_macintosh": (
-        ".csv",
-        "ascii",
-        lambda n: join(sheet(n, calls=ASCII), end="\r"),
-    ),
-    "excel_hours": (".csv", "utf-8-sig", lambda n: join(sheet(n, TIMES, in_hours))),
-    "excel_minutes": (".csv", "cp1252", lambda n: join(sheet(n, TIMES, in_minutes))),
-    "excel_durations": (".csv", "cp1252", lambda n: semicolons(durations(n))),
-    "office_quoted": (
-        ".csv",
-        "utf-8",
-        lambda n: join(sheet(n), end="\n", quoted=("",)),
-    ),
-    "office_csv": (".csv", "utf-8", lambda n: join(sheet(n, HEADER, with_comma))),
-    "office_tsv": (".tsv", "utf-8", lambda n: join(sheet(n, HEADER, with_comma), "\t")),
-    "office_utf16": (
-        ".csv",
-        "utf-16",
-        lambda n: semicolons(sheet(n, FRENCH, with_comma)),
-    ),
-    "raven_plain": (TABLE, "utf-8", lambda n: raven()),
-    "raven_commas": (TABLE, "cp1252", lambda n: raven(",", "\r\n")),
+FILES: dict[str, tuple[str, str, Make]] = {
+    "excel_csv": (".csv", "cp1252", sheet()),
+    "excel_csv_utf8": (".csv", "utf-8-sig", sheet(write=in_hours)),
+    "excel_german": (".csv", "cp1252", sheet(GERMAN, ";", write=with_comma)),
+    "excel_unicode": (".txt", "utf-16", sheet(mark="\t")),
+    "excel_macintosh": (".csv", "ascii", sheet(end="\r", calls=ASCII)),
+    "excel_lengths": (".csv", "cp1252", sheet(LENGTHS, ";", has_length=True)),
+    "office_csv": (".csv", "utf-8", sheet(write=with_comma)),
+    "office_utf16": (".csv", "utf-16", sheet(FRENCH, ";", write=with_comma)),
+    "raven_plain": (TABLE, "utf-8", lambda n: raven("{:.9f}".format)),
+    "raven_commas": (TABLE, "cp1252", lambda n: raven(with_comma)),
     "raven_with_offsets": (".txt", "utf-8", raven_with_offsets),
-    "audacity": (".txt", "utf-8", lambda n: audacity()),
-    "audacity_bands": ("_labels.txt", "utf-8", lambda n: audacity(BANDS)),
-    "praat_utf16": (
-        GRID,
-        "utf-16-be",
-        lambda n: "\ufeff" + textgrid({"Mary": CALLS}, short=False),
-    ),
-    "praat_short": (GRID, "utf-8", lambda n: textgrid({"calls": CALLS}, short=True)),
+    "audacity_bands": ("_labels.txt", "utf-8", lambda n: TRACK),
+    "praat_utf16": (GRID, "utf-16", lambda n: textgrid({"Mary": CALLS}, short=False)),
     "praat_tiers": (GRID, "utf-8", lambda n: textgrid(TYPES, short=False)),
     "praat_overlapping": (GRID, "utf-16", lambda n: textgrid(OVERLAPPING, short=True)),
-    "r_write_csv": (".csv", "utf-8", lambda n: plain(r_rows(n), ",", "\n")),
-    "r_write_csv2": (".csv", "cp1252", lambda n: semicolons(r_rows(n, ","))),
-    "r_raven": (".selections.txt", "utf-8", lambda n: r_raven()),
+    "r_write_csv": (".csv", "utf-8", r_table),
+    "r_raven": (".selections.txt", "utf-8", lambda n: raven("{:g}".format, "NA", '"')),
     "r_write_tsv": (".tsv", "utf-8", r_readr),
 }

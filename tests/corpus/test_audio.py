@@ -2,7 +2,6 @@
 
 import math
 import threading
-import time
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -28,7 +27,7 @@ from rows_of_spans import make_row as segment
 from rows_of_spans import make_spans
 from sounds import noise, truncate, write_audio, write_float_wav
 
-RATES_HZ = (11025, 44100, 384000)
+RATES_HZ = (44100, 384000)
 LAST_BIT = 6e-8  # of a float32 between 0.5 and 1
 
 
@@ -107,14 +106,6 @@ def test_a_resampled_span_equals_that_of_the_whole_recording_resampled(
             assert np.abs(alone - whole[start : start + 4000]).max() <= LAST_BIT
 
 
-def test_a_narrower_margin_changes_samples(tmp_path, monkeypatch):
-    path = write_float_wav(tmp_path / "a.wav", noise(16000), 8000)
-    monkeypatch.setattr("callshot.corpus.audio.MARGIN", 64)
-    with open_recording(path) as reader:
-        alone = reader.read(0.5, 1.5, rate_hz=16000)
-    assert np.abs(alone - reference(path, 0.5, 1.5, 16000, "first", None)).max() > 1e-5
-
-
 @pytest.mark.parametrize("source_hz", [12345.678, 16000.001])
 def test_rates_without_a_common_grid_are_off_by_at_most_half_a_frame(
     tmp_path, source_hz
@@ -142,7 +133,7 @@ def test_the_size_of_blocks_does_not_change_samples(tmp_path, monkeypatch):
     assert are_equal(spans[0], spans[2])
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     frames=st.integers(1, 20000),
     header_hz=st.sampled_from([8000, 11025, 16000, 44100, 48000]),
@@ -295,24 +286,22 @@ def test_closing_early_stops_the_threads_and_closes_the_files(corpus):
 def test_reading_ahead_stops_at_its_limits(corpus, monkeypatch):
     root, segments = corpus
     spans = make_spans(segments, root)
-    count = 0
+    submitted = []
+    submit = audio.Pool.submit
 
-    def count_and_call(*arguments):
-        nonlocal count
-        count += 1
-        return read_span(*arguments)  # type: ignore[arg-type]
+    def count_and_submit(pool, *arguments):
+        submitted.append(arguments)
+        return submit(pool, *arguments)
 
-    monkeypatch.setattr(audio, "read_span", count_and_call)
+    monkeypatch.setattr(audio.Pool, "submit", count_and_submit)
     with closing(load_audio(spans, threads=2, ahead=5)) as output:
         next(output)
-        time.sleep(0.1)
-        assert count <= 6
-    count = 0
+    assert len(submitted) == 5
+    submitted.clear()
     monkeypatch.setattr(audio, "MAX_PENDING_SAMPLES", 50_000)
     with closing(load_audio(spans, threads=2, ahead=500)) as output:
         next(output)
-        time.sleep(0.1)
-        assert count <= 3
+    assert 1 < len(submitted) <= 3
 
 
 def test_a_file_is_opened_once_for_consecutive_segments(corpus, monkeypatch):
@@ -334,28 +323,19 @@ def test_an_impossible_number_of_threads_is_an_error(tmp_path, options):
         next(load_audio(make_spans([], tmp_path), **options))
 
 
-def literal_filter(signal, low_hz, high_hz, rate_hz):
-    """Return a signal filtered by a sum for each sample: ideal low-passes, windowed by Kaiser."""
-    half = len(design_filter(low_hz, high_hz, rate_hz)) // 2
-    n = np.arange(-half, half + 1)
-    taps = np.zeros(len(n))
-    for edge_hz, sign in ((high_hz, 1), (low_hz, -1)):
-        edge = min(2 * edge_hz / rate_hz, 1.0)
-        taps += sign * edge * np.sinc(edge * n)
-    taps *= np.kaiser(len(n), 0.1102 * (60 - 8.7))
-    filtered = np.zeros(len(signal))
-    for sample in range(len(signal)):
-        for shift, tap in zip(n, taps, strict=True):
-            if 0 <= sample - shift < len(signal):
-                filtered[sample] += tap * signal[sample - shift]
-    return filtered
-
-
 @pytest.mark.parametrize("band", [(300, 1000), (0, 900), (500, 4000), (0, 9000)])
 def test_a_band_of_a_span_is_that_of_the_whole_recording_filtered(tmp_path, band):
     signal = noise(1200)[:, 0]
     path = write_float_wav(tmp_path / "a.wav", signal, 8000)
-    whole = literal_filter(signal, *band, 8000)
+    # Ideal low-passes, windowed by Kaiser.
+    half = len(design_filter(*band, 8000)) // 2
+    n = np.arange(-half, half + 1)
+    taps = np.zeros(len(n))
+    for edge_hz, sign in zip(band, (-1, 1), strict=True):
+        edge = min(2 * edge_hz / 8000, 1.0)
+        taps += sign * edge * np.sinc(edge * n)
+    taps *= np.kaiser(len(n), 0.1102 * (60 - 8.7))
+    whole = np.convolve(signal, taps)[half : half + len(signal)]
     text = "-".join(map(str, band))
     with open_recording(path) as reader:
         for first, last in ((0, 1200), (0, 7), (100, 640), (1150, 1200)):

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from callshot.corpus import audio_files
+from callshot.corpus.annotations import AnnotationOptions
 from callshot.corpus.audio import load_audio, open_recording, probe
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segments import segment_corpus
@@ -129,7 +130,7 @@ def test_a_span_equals_that_of_the_whole_file_in_every_format(
     tmp_path, suffix, format_name, subtype, capfd
 ):
     """Random order makes sequential reading start again; no library prints to the terminal."""
-    signal = noise(16000 * 6, 2)
+    signal = noise(16000 * 4, 2)
     path = write_audio(tmp_path / f"a.{suffix}", signal, 16000, format_name, subtype)
     with soundfile.SoundFile(path) as file:
         file.seekable = lambda: False  # or soundfile seeks
@@ -140,7 +141,7 @@ def test_a_span_equals_that_of_the_whole_file_in_every_format(
         assert np.abs(whole - signal[:, 1]).max() <= step
     with open_recording(path) as reader:
         read = partial(reader.read, rate_hz=16000, channel_rule="2")
-        for start in np.random.default_rng(0).integers(0, 16000 * 5, 15).tolist():
+        for start in np.random.default_rng(0).integers(0, 16000 * 3, 8).tolist():
             output = read(start / 16000, start / 16000 + 1)
             assert np.array_equal(output, whole[start : start + 16000])
             assert output.dtype == np.float32
@@ -149,13 +150,13 @@ def test_a_span_equals_that_of_the_whole_file_in_every_format(
 
 def test_vorbis_blocks_of_both_lengths_are_read_exactly(tmp_path):
     """A tone that rises through noise has both, and libsndfile's seeks go wrong between them."""
-    time_s = np.arange(16000 * 20) / 16000
-    tone = 0.3 * np.sin(2 * np.pi * 440 * time_s * (1 + time_s / 20))
+    time_s = np.arange(16000 * 10) / 16000
+    tone = 0.3 * np.sin(2 * np.pi * 440 * time_s * (1 + time_s / 10))
     tone += 0.2 * noise(len(time_s))[:, 0]
     path = write_audio(tmp_path / "a.ogg", tone.astype(np.float32))
     with open_recording(path) as reader:
-        whole = reader.read(0, 20, rate_hz=16000)
-        for start in range(1000, 16000 * 19, 7777):
+        whole = reader.read(0, 10, rate_hz=16000)
+        for start in range(1000, 16000 * 9, 7777):
             span = reader.read(start / 16000, start / 16000 + 0.1, rate_hz=16000)
             assert np.array_equal(span, whole[start : start + 1600])
 
@@ -199,7 +200,7 @@ def test_damage_inside_a_file_is_an_error_and_spans_before_it_are_read(
                 reader.read(4, 16, rate_hz=16000)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     format_name=st.sampled_from(["WAV", "FLAC", "AIFF", "AU", "W64", "CAF", "NIST"]),
     changes=st.lists(
@@ -432,12 +433,17 @@ def test_a_collar_that_reaches_into_damage_is_noted(tmp_path):
 def test_published_field_recordings_are_all_used(tmp_path):
     if not BIRDS.is_dir():
         pytest.skip("needs the recordings in ../shared/data/birds, which are not here")
-    files = sorted(BIRDS.glob("*.mp3"))
-    result = segment_corpus(BIRDS, BIRDS / "annotations.csv", check=False)
-    assert len(result.recordings) == len(files) == 74
-    assert not result.skipped_files
-    assert not [reject for reject in result.rejects if "shorter" not in reject.reason]
-    for path in files[::5]:
+    files = sorted(BIRDS.glob("*.mp3"))[::9]
+    for path in files:
+        (tmp_path / path.name).symlink_to(path)
+    header, *rows = (BIRDS / "annotations.csv").read_text().splitlines()
+    rows = [row for row in rows if any(path.name in row for path in files)]
+    (tmp_path / "calls.csv").write_text("\n".join([header, *rows]))
+    links = AnnotationOptions(follow_links=True)
+    result = segment_corpus(tmp_path, annotation_options=links, check=False)
+    assert len(result.recordings) == len(files)
+    assert len(result.segments) == len(rows)
+    for path in files:
         recording = probe(path)
         with open_recording(path) as reader:
             rate_hz = round(recording.rate_hz)

@@ -83,7 +83,7 @@ def test_a_table_without_segments_has_all_columns(tmp_path):
 @given(
     TEXT, st.lists(TEXT, min_size=1, max_size=3), st.floats(0, 1e6), st.floats(0, 1e6)
 )
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_any_text_and_time_is_read_back(
     tmp_path_factory, label, labels, start_s, end_s
 ):

@@ -206,7 +206,7 @@ class PoolWithoutThreads:
 def test_memory_does_not_grow_with_the_length_of_a_recording():
     site = draw_site(0, RATE_HZ)
     peaks = []
-    for minutes in (4, 16):
+    for minutes in (3, 9):
         plan = plan_recordings(SiteOptions(recordings=1, minutes=minutes))[0]
         tracemalloc.start()
         for _ in generate_recording(site, plan, PoolWithoutThreads()):

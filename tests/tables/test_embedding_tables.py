@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callshot.errors import CallshotError, InputError
+from callshot.records import table_files
 from callshot.tables.embedding_tables import (
     read_sequences,
     read_table,
@@ -168,11 +169,9 @@ CENTRE = ("rumble",)
 @pytest.mark.parametrize(
     ("write", "entry", "labels"),
     [
-        *((npz, text, CENTRE) for text in ("", "[]", "rumble", "rumble;rumble")),
-        (npz, '["rumble", "rumble"]', CENTRE),
-        *((rows_csv, text, THREE) for text in ("roar;bark", " roar ; bark ")),
+        *((npz, text, CENTRE) for text in ("", "[]", "rumble;rumble")),
+        (rows_csv, " roar ; bark ", THREE),
         (rows_csv, '["roar", "bark", "roar"]', THREE),
-        (rows_csv, '["roar","bark"]', THREE),
         (parquet, None, CENTRE),
         (parquet, [], CENTRE),
         (parquet, ["roar", "rumble", "roar"], ("roar", "rumble")),
@@ -294,12 +293,13 @@ def test_a_npz_file_that_would_fill_the_memory_is_refused_before_it_is_read(
     tmp_path, monkeypatch
 ):
     path = tmp_path / "bomb.npz"
-    names = np.array([f"{row}" for row in range(40_000)])
-    zeros = np.zeros((40_000, 600), np.float32)
+    names = np.array([f"{row}" for row in range(2_000)])
+    zeros = np.zeros((2_000, 600), np.float32)
     np.savez_compressed(path, embedding=zeros, recording=names, label=names)
-    assert path.stat().st_size < 2**20
+    assert path.stat().st_size < 2**15
+    monkeypatch.setattr(table_files, "ALWAYS_BYTES", 2**20)
     monkeypatch.setattr(np.lib.npyio.NpzFile, "__getitem__", None)  # nothing is read
-    check_error(path, r"its arrays would take 9\d,\d\d\d,\d\d\d;")
+    check_error(path, r"its arrays would take 4,\d\d\d,\d\d\d;")
 
 
 @pytest.mark.parametrize("row", ["b,y", "b,y,2,3", "b,y,2,3,4"])
@@ -324,7 +324,7 @@ BAD_CSV = [
     ("recording,label,e0,e0\na,x,1,0\n", "column e0 is in the header 2 times"),
     *(
         (f'recording,label,e0\na,x,1\nb,y,"{text}"\n', f"row 2, dimension e0: .*{text}")
-        for text in ("x", "", "1,5", "0x10", "1e999")
+        for text in ("", "1,5", "1e999")
     ),
 ]
 
@@ -364,7 +364,6 @@ BAD_PARQUET: list[tuple[dict[str, Any], str]] = [
     ({"label": ["a", None, "b", "c"]}, "label, row 2: expected text, got None"),
     ({"label": [None] * 4}, "label, row 1: expected text, got None"),
     ({"recording": [1.0, 2.0, 3.0, 4.0]}, f"recording: {TEXT}"),
-    ({"recording": [True] * 4}, f"recording: {TEXT}"),
     ({"recording": [b"a"] * 4}, f"recording: {TEXT}"),
     ({"labels": [["x"], ["y"], ["x", ""], ["y"]]}, r"labels, row 3: .*got \['x', ''\]"),
     ({"labels": [["x"], ["y", None], ["x"], ["y"]]}, "labels, row 2: "),
@@ -378,7 +377,7 @@ BAD_PARQUET: list[tuple[dict[str, Any], str]] = [
     ({"embedding": [[1.0], [None], [2.0], [3.0]]}, ".*row 2, dimension e0: .*got None"),
     *(
         ({"embedding": column}, LISTS)
-        for column in ([1.0] * 4, ["x"] * 4, [[True]] * 4, [[[1.0]]] * 4)
+        for column in ([1.0] * 4, [[True]] * 4, [[[1.0]]] * 4)
     ),
 ]
 
@@ -400,15 +399,15 @@ BAD_NPZ: list[tuple[dict[str, Any], str]] = [
     ({"embedding": np.empty((4, 0))}, ".*row 1: .*at least one dimension, got 0"),
     *(
         ({"embedding": array}, NUMBERS)
-        for array in (ONES[:, 0], ONES[:, :, None], ONES.astype(complex), ONES > 0)
+        for array in (ONES[:, 0], ONES.astype(complex), ONES > 0)
     ),
     *(
         ({"labels": ["roar", "x", entry, "x"]}, "labels, row 3: .*JSON array")
-        for entry in ('["roar"', "[1.5]", "[[1]]", '["\\ud800"]', "[" * 100_000)
+        for entry in ('["roar"', "[1.5]", '["\\ud800"]', "[" * 100_000)
     ),
     *(
         ({"labels": ["roar", entry, "x", "x"]}, "labels, row 2: .*none empty")
-        for entry in ("roar;;bark", "roar;", '["roar", " "]', '["roar", null]')
+        for entry in ("roar;;bark", '["roar", " "]', '["roar", null]')
     ),
 ]
 
@@ -487,7 +486,7 @@ def columns_of(table):
     return columns | {"fold": table.fold.tolist(), "embedding": table.matrix.tolist()}
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(table=tables())
 def test_any_text_and_any_number_survive_in_every_kind_of_file(tmp_path_factory, table):
     folder = tmp_path_factory.mktemp("any [1]*?")
@@ -534,7 +533,7 @@ TWO = ['["rumble", "roar"]', "a;b"] * 10
 
 
 @every_kind
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(mutations=mutations, length=st.floats(0, 1) | st.just(1.0), insert=st.booleans())
 def test_a_damaged_file_raises_nothing_but_our_errors(
     tmp_path_factory, write, mutations, length, insert
@@ -550,7 +549,7 @@ def test_a_damaged_file_raises_nothing_but_our_errors(
     only_our_errors(path)
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(mutations=mutations, name=st.sampled_from([*COLUMNS, "encoder"]))
 def test_a_damaged_array_raises_nothing_but_our_errors(
     tmp_path_factory, mutations, name

