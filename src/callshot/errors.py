@@ -110,9 +110,14 @@ def count_text(count: float, noun: str, plural: str = "") -> str:
     return f"{number} {plural or regular}"
 
 
+def quote(text: str) -> str:
+    """Quote a text for a message, on one line and not too long."""
+    return f"{text[:60]!r}…" if len(text) > 60 else repr(text)
+
+
 def quote_names(names: Iterable[str]) -> str:
-    """Return names in quotes; of many, the first ones and how many more there are."""
-    return join_names([repr(name) for name in names])
+    """Return names in quotes, of many the first ones, or "none"."""
+    return join_names(list(map(quote, names))) or "none"
 
 
 class CallshotError(Exception):

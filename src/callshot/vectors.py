@@ -278,7 +278,7 @@ def check_columns(
     for name in required:
         if name in names:
             continue
-        hint = f"add it; the columns are {quote_names(names) or 'none'}"
+        hint = f"add it; the columns are {quote_names(names)}"
         spelling = {other.lower(): other for other in names if other not in COLUMNS}
         for similar in get_close_matches(name, spelling, n=1):
             hint = f"rename {spelling[similar]!r}, or {hint}"

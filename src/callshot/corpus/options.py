@@ -13,12 +13,17 @@ from typing import Any
 from callshot.corpus.annotations.delimited import find_columns
 from callshot.corpus.annotations.rows import (
     AnnotationOptions,
-    list_names,
-    quote,
     read_table,
 )
 from callshot.corpus.audio_files import check_channel_rule
-from callshot.errors import InputError, OptionError, check_choice, count_text
+from callshot.errors import (
+    InputError,
+    OptionError,
+    check_choice,
+    count_text,
+    quote,
+    quote_names,
+)
 from callshot.options import (
     CuttingOptions,
     Given,
@@ -132,7 +137,7 @@ def read_renames(path: Path) -> dict[str, str]:
     if len(columns) < len(COLUMNS):
         raise InputError(
             f"{path}: line {line}: expected the columns label and new_label, "
-            f"got {list_names(header)}"
+            f"got {quote_names(header)}"
         )
     renames: dict[str, str] = {}
     for line, cells in rows:
@@ -215,7 +220,7 @@ def describe_renaming(
     """Yield notes on labels that are renamed, and on labels in `renames` that no call has."""
     used = renames.keys() & set(map(normalize_label, labels))
     if used:
-        yield f"labels renamed: {list_names(sorted(used))}"
+        yield f"labels renamed: {quote_names(sorted(used))}"
     unused = sorted(renames.keys() - used)
     if unused:
-        yield f"labels to rename that no call has: {list_names(unused)}"
+        yield f"labels to rename that no call has: {quote_names(unused)}"

@@ -25,7 +25,6 @@ from callshot.corpus.annotations.rows import (
     RowError,
     other_cells,
     parse_number,
-    quote,
     reject_row,
 )
 from callshot.corpus.recordings import (
@@ -38,7 +37,7 @@ from callshot.corpus.recordings import (
     refuse_labels,
 )
 from callshot.corpus.segments import make_calls, to_seconds
-from callshot.errors import InputError
+from callshot.errors import InputError, quote
 from callshot.files import SCAN_FACTS
 from callshot.records import Recording, Reject
 from callshot.records.frames import EVENTS, Frame

@@ -214,7 +214,7 @@ def plan_task(
     if len(common) < 2:
         raise InputError(
             f"{target.first.source}: expected two labels or more that {source.first.source} has "
-            f"too, got {quote_names(sorted(common)) or 'none'} (labels of the queries: "
+            f"too, got {quote_names(sorted(common))} (labels of the queries: "
             f"{quote_names(sorted(target.labels))}; of the examples: "
             f"{quote_names(sorted(source.labels))}); "
             "rename labels with callshot segment --rename"

@@ -19,11 +19,10 @@ from callshot.corpus.annotations.rows import (
     RowError,
     check_row,
     describe_annotation_options,
-    quote,
     read_text,
     split_lines,
 )
-from callshot.errors import InputError, OptionError, OutputError, check_choice
+from callshot.errors import InputError, OptionError, OutputError, check_choice, quote
 from callshot.files import atomic_path
 from callshot.spans import Row, Spans
 from callshot.storage import to_path

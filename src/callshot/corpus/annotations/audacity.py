@@ -16,10 +16,10 @@ from callshot.corpus.annotations.rows import (
     join_cells,
     parse_cell,
     parse_number,
-    quote,
     read_text,
     split_lines,
 )
+from callshot.errors import quote
 
 FREQUENCY_MARK = "\\"
 

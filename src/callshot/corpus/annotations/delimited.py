@@ -21,13 +21,18 @@ from callshot.corpus.annotations.rows import (
     add_times,
     extra_columns,
     find_delimiter,
-    list_names,
     parse_cell,
     parse_time,
-    quote,
     read_table,
 )
-from callshot.errors import InputError, OutputError, count_text, suggest
+from callshot.errors import (
+    InputError,
+    OutputError,
+    count_text,
+    quote,
+    quote_names,
+    suggest,
+)
 from callshot.records.table_files import format_csv
 
 # Its number, its cells by callshot's names, and its other cells.
@@ -118,7 +123,7 @@ class Table:
             nearest = suggest(given, self.names)
             raise self.error(
                 f"no column {quote(given)}, given for {name}{nearest}; "
-                f"available: {list_names(self.names)}"
+                f"available: {quote_names(self.names)}"
             )
         return column
 
@@ -126,7 +131,7 @@ class Table:
         """Return the error that no column holds the label."""
         return self.error(
             "no column holds the label; give it (--columns label=…), "
-            f"or one label for all rows (--label …); available: {list_names(self.names)}"
+            f"or one label for all rows (--label …); available: {quote_names(self.names)}"
         )
 
     def assign(self, columns: Mapping[str, int], delimiter: str) -> None:
@@ -138,7 +143,7 @@ class Table:
             key = TYPED.get(normalize_name(name), name)
             if key in self.extra:
                 first = self.names[self.extra[key]]
-                names = list_names([first, name])
+                names = quote_names([first, name])
                 raise self.error(f"columns {names} are both {key}; remove one")
             self.extra[key] = index
         # A comma in a number may be a decimal comma, unless another number has a point, or all
@@ -239,7 +244,7 @@ def read(file: AnnotationFile) -> None:
             name = table.names[columns[time]]
             raise table.error(
                 f"column {quote(name)} is {time}, but no column is {other}; "
-                f"give it (--columns {other}=…); available: {list_names(table.names)}"
+                f"give it (--columns {other}=…); available: {quote_names(table.names)}"
             )
     if "label" not in columns and options.label is None:
         raise table.missing_label()
@@ -263,7 +268,7 @@ def read(file: AnnotationFile) -> None:
     if not times:
         file.notes.append("no time columns: each row is a whole audio file")
     if milliseconds:
-        listed = list_names([names[name] for name in milliseconds])
+        listed = quote_names([names[name] for name in milliseconds])
         file.notes.append(f"times in milliseconds: {listed}")
     add_rows(file, table, table.parse(file), milliseconds)
 
@@ -351,7 +356,7 @@ def write(rows: Rows, path: Path) -> str:
     if times[0] not in _find_columns([*columns], AnnotationOptions()):
         raise OutputError(
             f"{path}: the annotations count frames, but would be read as seconds, from their other "
-            f"columns ({list_names(extra)}); write them without these"
+            f"columns ({quote_names(extra)}); write them without these"
         )
     table: list[list[Cell]] = [list(columns)]
     for row in rows:

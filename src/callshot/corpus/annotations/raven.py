@@ -28,11 +28,10 @@ from callshot.corpus.annotations.rows import (
     check_writable,
     extra_columns,
     join_cells,
-    list_names,
-    quote,
     read_text,
     split_lines,
 )
+from callshot.errors import quote, quote_names
 
 # A path and its begin, by recording: files that Raven opens as one sound.
 Sound = Mapping[str, tuple[str, float]]
@@ -99,7 +98,7 @@ def read(file: AnnotationFile) -> None:
     columns = find_columns(table.names, {"path": [given_path, *PATHS], **COLUMNS})
     for needed, *substitutes in (["start_s"], ["end_s", "duration_s"]):
         if columns.keys().isdisjoint([needed, *substitutes]):
-            listed = list_names(table.names)
+            listed = quote_names(table.names)
             raise table.error(f"no column {COLUMNS[needed][0]}; available: {listed}")
     if "end_s" in columns:
         columns.pop("duration_s", None)

@@ -23,7 +23,7 @@ from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
 
-from callshot.errors import InputError, OptionError, OutputError, join_names, suggest
+from callshot.errors import InputError, OptionError, OutputError, quote, suggest
 from callshot.files import error_reason
 from callshot.options import ReadingOptions, check_values, document, list_options
 from callshot.records import Reject
@@ -34,8 +34,6 @@ Cell = str | int | float | None
 """A value in a column of the annotations that callshot copies but does not use."""
 
 HEAD_BYTES = 65536
-QUOTED_LENGTH = 60
-LISTED_NAMES = 12
 DELIMITERS = ("\t", ";", ",")
 # No two parts of it match the same digits: a long run of them is tried in one way only.
 NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -86,18 +84,6 @@ def join_cells(cells: Sequence[object]) -> str:
     texts = ["" if cell is None else str(cell) for cell in cells]
     plain = [re.sub(r"[\t\r\n]", " ", text) for text in texts]
     return "\t".join(plain) + "\n"
-
-
-def quote(text: str) -> str:
-    """Quote a text for a message, on one line and not too long."""
-    if len(text) > QUOTED_LENGTH:
-        return f"{text[:QUOTED_LENGTH]!r}…"
-    return repr(text)
-
-
-def list_names(names: Sequence[str]) -> str:
-    """List names for a message, but not too many."""
-    return join_names([quote(name) for name in names], LISTED_NAMES) or "none"
 
 
 def find_delimiter(text: str) -> tuple[str, list[str]]:

@@ -20,11 +20,16 @@ from callshot.corpus.annotations.rows import (
     AnnotationFile,
     AnnotationOptions,
     Format,
-    list_names,
-    quote,
     read_text,
 )
-from callshot.errors import InputError, OptionError, count_text, suggest
+from callshot.errors import (
+    InputError,
+    OptionError,
+    count_text,
+    quote,
+    quote_names,
+    suggest,
+)
 from callshot.spans import FloatArray
 
 INTERVALS = "IntervalTier"
@@ -99,10 +104,10 @@ def read(file: AnnotationFile) -> None:
     call_tiers, reason = _choose_tiers(file, tiers)
     others = [tier for tier in tiers if tier not in call_tiers]
     chosen = [tier.name for tier in call_tiers]
-    note = f"tiers read: {list_names(chosen)}{reason}"
+    note = f"tiers read: {quote_names(chosen)}{reason}"
     if reason and others:
         names = [tier.name for tier in others]
-        note += f"; not {list_names(names)} (--tiers chooses others)"
+        note += f"; not {quote_names(names)} (--tiers chooses others)"
     file.notes.append(note)
     for tier in call_tiers:
         for line, start_s, end_s, label in tier.entries:
@@ -205,8 +210,8 @@ def _choose_tiers(file: AnnotationFile, tiers: list[Tier]) -> tuple[list[Tier], 
             available = [tier.name for tier in tiers]
             nearest = suggest(options.tiers[0], available)
             raise InputError(
-                f"{file.path}: line 1: no tier {list_names(options.tiers)}{nearest}; "
-                f"available: {list_names(available)}"
+                f"{file.path}: line 1: no tier {quote_names(options.tiers)}{nearest}; "
+                f"available: {quote_names(available)}"
             )
         return named, ""
     intervals = [tier for tier in tiers if tier.kind == INTERVALS]
@@ -233,7 +238,7 @@ def _choose_tiers(file: AnnotationFile, tiers: list[Tier]) -> tuple[list[Tier], 
     for tier in filled:
         different = dict.fromkeys(entry.label for entry in tier.entries)
         count = count_text(len(tier.entries), "label")
-        examples = list_names([*different][:LISTED_LABELS])
+        examples = quote_names([*different][:LISTED_LABELS])
         name = quote(tier.name)
         descriptions.append(f"{name} ({count} such as {examples})")
     first = quote(filled[0].name)
