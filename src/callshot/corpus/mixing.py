@@ -164,12 +164,7 @@ def background_spans(spans: Spans) -> Spans:
 
 
 def mix_spans(spans: Spans, folder: Path, snrs_db: Sequence[float]) -> Spans:
-    """Return a mixed span for each span and each signal-to-noise ratio, span by span.
-
-    The background is a quiet part of the recordings in `folder`; which part, depends on the name
-    of the span alone. In the result, `segment` is unique, and `mixed_from` is the row of the span
-    in `spans`. No audio is mixed yet: `load_spans` does that.
-    """
+    """Return spans mixed with each ratio, `mixed_from` a row of `spans`; no audio is read yet."""
     quiet, durations_s = find_quiet_spans(folder, spans)
     starts = list(zip(quiet.paths, quiet["start_s"], strict=True))
     rows = []

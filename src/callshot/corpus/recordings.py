@@ -169,11 +169,7 @@ class Library:
 
 
 def find_recordings(folder: Path, *, follow_links: bool = False) -> Library:
-    """Find the audio files under a folder; a single audio file is a library of one.
-
-    Links that lead outside the folder are left out unless they are to be followed. Audio that
-    callshot cannot read, and folders that cannot be read, become rejects.
-    """
+    """Find the audio under a folder, or one file; what cannot be read becomes a reject."""
     folder = to_path(folder)
     check_exists(folder, "a folder of recordings")
     if folder.is_file():
@@ -355,11 +351,7 @@ def find_files(folder: Path, *, follow_links: bool = False) -> Iterator[Path]:
 
 
 def skip_reason(path: Path, folder: Path, *, follow_links: bool = False) -> str | None:
-    """Return the reason why a file under `folder` must be skipped, None if it can be read.
-
-    Hidden files (such as macOS's `._x.wav`), broken links and links that lead outside the folder,
-    names that are not UTF-8, and anything that is not a regular file are skipped.
-    """
+    """Return why a file is skipped: hidden, a link outside, no UTF-8 name, not a regular file."""
     if path.name.startswith("."):
         return "a hidden file; rename it if it should be read"
     if is_remote(path):
@@ -438,12 +430,7 @@ class CorpusAnnotations:
     notes: Counter[str] = field(default_factory=Counter)
 
     def add(self, file: AnnotationFile, relative_path: PurePosixPath) -> set[str]:
-        """Add the rows of a file; return the paths of the recordings that it annotates.
-
-        A row that names its recording belongs to that one. Other rows belong to the recording that
-        fits `relative_path`, the path of the file in the folder of annotations. So does a file
-        without rows: its recording is annotated, and has no calls.
-        """
+        """Add the rows of a file, which name recordings or are of the one that fits its path."""
         self.recognised[file.format, file.reason] += 1
         self.rejects += file.rejects
         self.notes.update(file.notes)

@@ -367,12 +367,7 @@ def to_seconds(annotation: Row, recording: Recording) -> tuple[float, float]:
 def cut_segments(
     calls: Spans, options: SegmentationOptions, recordings: Recordings
 ) -> tuple[Spans, list[Reject]]:
-    """Make a segment of every call that is long enough; the others become rejects.
-
-    `calls` are sorted by path and start. The label of a segment is the one of its own call, which
-    covers its centre. Its `labels` are those of all calls that overlap it, also of short ones. With
-    the option `with_collar`, the collar counts for the length, as far as it is in the recording.
-    """
+    """Make segments of calls that are long enough; `labels` are of all that overlap one."""
     lengths_s = calls.durations_s
     recording_ends_s = np.array([recordings[path].duration_s for path in calls.paths])
     starts_s, ends_s = calls.frame.select("start_s", "end_s").to_numpy().T

@@ -74,12 +74,7 @@ def measure_frames(
     edges_hz: FloatArray,
     frames: int,
 ) -> FloatArray:
-    """Return the levels of columns in dB, (height, columns), the highest frequencies first.
-
-    `windows` has the samples of a frame in each row, (windows, samples); `rows` says which of them
-    are used. A column is the mean of `frames` successive ones. `edges_hz` has the height + 1 edges
-    of the rows of pixels, rising.
-    """
+    """Return levels in dB, (height, columns), of means of `frames` of the `rows` of `windows`."""
     window = windows.shape[1]
     size = find_fast_length(2 * window)  # of the Fourier transform
     hann = np.hanning(window + 2)[1:-1]

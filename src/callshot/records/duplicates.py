@@ -16,11 +16,7 @@ NO_GROUP = -1
 
 
 def find_duplicates(content: Sequence[Hashable], recording: Sequence[str]) -> IntArray:
-    """Number the groups of segments with equal content in several recordings, from 0.
-
-    Return the group of each segment, −1 for segments without one. `content` and `recording` have
-    the content and the recording of each segment.
-    """
+    """Return the group of each segment whose content is also in another recording, else −1."""
     rows_by_content: dict[Hashable, list[int]] = {}
     for row, key in enumerate(content):
         rows_by_content.setdefault(key, []).append(row)

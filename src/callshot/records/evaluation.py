@@ -478,11 +478,7 @@ class DurationStats:
 
 @dataclass(frozen=True)
 class CorpusStats:
-    """What a corpus consists of before and after segmentation.
-
-    `kinds` are the audio formats as libsndfile names them. `calls` are all annotations that match a
-    recording, `segments` the ones that are long enough.
-    """
+    """What a corpus consists of; `kinds` are the audio formats as libsndfile names them."""
 
     rates_hz: tuple[float, ...]
     channels: tuple[int, ...]

@@ -37,10 +37,7 @@ TYPES: Schema = {
 
 
 def _columns(*parts: str | Iterable[str], **types: Any) -> Schema:
-    """Return a schema of columns: each of `parts` has their names, as a text or one by one.
-
-    The type of a column is in `types`, or else in TYPES, or else a float.
-    """
+    """Return a schema of named columns, with types by `types`, by TYPES, or else floats."""
     schema = {}
     for part in parts:
         names = part.split() if isinstance(part, str) else part
@@ -244,10 +241,7 @@ def _percentiles(samples: FloatArray) -> FloatArray:
 
 
 def values_frame(key: Mapping[str, str], k: IntArray, samples: FloatArray) -> Frame:
-    """Return the samples of one curve, (shots, samples), as rows of the VALUES schema.
-
-    `key` has the values of CURVE_KEY, `k` the number of shots of each row.
-    """
+    """Return the samples of one curve, (shots, samples), as rows of the VALUES schema."""
     dtype = pl.Array(pl.Float64, samples.shape[1])
     series = pl.Series("value", samples, dtype=dtype)
     return make_frame(VALUES, {"k": k, "value": series}, key)

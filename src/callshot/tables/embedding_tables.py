@@ -76,11 +76,7 @@ SEGMENT_COLUMNS = {"path", "start_s", "end_s"}
 
 
 def read_table(path: Path, *, need_segment: bool = False) -> Vectors:
-    """Read one table; an InputError names the file, column and row of the first error.
-
-    Without a column `segment`, the id of a segment is its recording and a count, "a.wav#0"; with
-    `need_segment` it is an error.
-    """
+    """Read one table; without a column `segment`, ids are the recording and a count, "a.wav#0"."""
     with explain_read_errors(path):
         with path.open("rb") as stream:
             if stream.read(1) == b"":

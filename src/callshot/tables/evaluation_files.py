@@ -128,11 +128,7 @@ def write_results(
     provenance: Mapping[str, Any],
     draw: DrawFigures | None = None,
 ) -> list[Path]:
-    """Write the files of an evaluation, all or none; return their paths.
-
-    Differences are written if there are several encoders. `draw`, if given, draws figures: it gets
-    a path without suffix and returns the paths of its files.
-    """
+    """Write the files of an evaluation, all or none; `draw` adds figures, given a path."""
     is_transfer = isinstance(evaluation, TransferEvaluation)
 
     def make(folder: Path) -> list[str]:

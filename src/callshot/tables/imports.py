@@ -409,11 +409,7 @@ def pool_spans(
 
 
 def choose_windows(windows: Rows, start_s: float, end_s: float) -> IntArray:
-    """Return the rows of the windows that stand for a span; none where no window overlaps it.
-
-    These are the window with the same times, or all windows whose centre is in the span, or the
-    window with the largest overlap.
-    """
+    """Return the rows of windows that stand for a span; none where no window overlaps it."""
     starts_s = windows["start_s"]
     ends_s = windows["end_s"]
     distance_s = np.abs(starts_s - start_s) + np.abs(ends_s - end_s)

@@ -116,11 +116,7 @@ def collect_tables(
     groups: Sequence[Any] | None = None,
     prefix: str = "",
 ) -> Sequence[Vectors]:
-    """Return tables of embeddings from what a user passed: tables, or arrays as in scikit-learn.
-
-    An array X is (segments, dimensions), with the label `y` and the recording `groups` of each row;
-    without groups, each row is a recording of its own. `prefix` begins the names of its rows.
-    """
+    """Return tables from tables, or from arrays X, y, groups; without groups, each row is one."""
     if isinstance(X, Vectors):
         return [X]
     if isinstance(X, Sequence) and len(X) > 0 and isinstance(X[0], Vectors):

@@ -149,11 +149,7 @@ def _name_recordings(recordings: Sequence[tuple[int, Any, Any]]) -> dict[int, st
 
 @contextmanager
 def _open_database(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a database for reading; errors of SQLite in the block become InputError.
-
-    SQLite writes files beside a database to read the write-ahead log of another program. Without
-    such a log the database is opened as immutable, and nothing is written.
-    """
+    """Open a database to read, as immutable unless another program has a log beside it."""
     log = path.with_name(f"{path.name}-wal")
     address = f"file:{quote(str(path.absolute()))}?mode=ro"
     if not log.exists() or log.stat().st_size == 0:

@@ -88,11 +88,7 @@ def _make_calls(rows: Iterable[Row], name: str) -> Spans:
 
 
 def plan_corpus(seed: int = 0, scale: float = 1.0) -> list[RecordingPlan]:
-    """Plan every recording of a corpus.
-
-    `scale` multiplies the counts of the 12 types; each has at least five calls. The calls of a type
-    are in at least five recordings, so that each of five folds grouped by recording can have it.
-    """
+    """Plan all recordings; `scale` multiplies the counts of the 12 types, at least five each."""
     if not 0 < scale <= MAX_SCALE:
         raise OptionError(
             f"scale: expected more than 0 and at most {MAX_SCALE}, got {scale}"
@@ -224,11 +220,7 @@ class SiteOptions(SoundscapeOptions):
 
 
 def plan_recordings(options: SiteOptions) -> list[RecordingPlan]:
-    """Plan the recordings of a site; `calls_per_hour` is the mean over all recordings.
-
-    Each recording is cut into pieces at full hours. A piece has calls in proportion to its length
-    and to the activity at that hour of the day; pieces under 30 s have none.
-    """
+    """Plan the recordings of a site; pieces of an hour have calls by their length and the hour."""
     length_s = 60 * options.minutes
     every_minutes = options.every_minutes or max(60.0, options.minutes)
     starts = [

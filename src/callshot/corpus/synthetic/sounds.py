@@ -472,10 +472,7 @@ def draw_birds(
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A vehicle or an aircraft that passes; it is nearest at `peak_s` of the recording.
-
-    Its pitch falls by the share `drift` to either side of the mean.
-    """
+    """A vehicle or aircraft, nearest at `peak_s`; its pitch falls by `drift` on either side."""
 
     peak_s: float
     length_s: float
