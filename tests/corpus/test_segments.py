@@ -208,6 +208,14 @@ def test_names_with_other_folders_are_rejects_if_another_name_fits_better(tmp_pa
     assert not segment_corpus(tmp_path / "site1", annotate(tmp_path, rows[0])).notes
 
 
+def test_a_name_with_fewer_folders_than_the_path_is_that_recording(tmp_path):
+    record(tmp_path / "2026" / "site1" / "x.wav", seconds=10)
+    names = ("site1/x.wav", "2026/site1/x.wav")
+    rows = [(name, 2 * n, 2 * n + 2, "roar") for n, name in enumerate(names)]
+    result = segment_corpus(tmp_path, annotate(tmp_path, *rows))
+    assert (len(result.segments), result.rejects, result.notes) == (2, [], [])
+
+
 def test_names_of_segments_are_unique_to_microseconds(tmp_path):
     for name in ("x.wav", "x.wav@0-2 b.wav"):
         record(tmp_path / name, seconds=5)

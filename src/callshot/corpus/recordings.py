@@ -615,7 +615,8 @@ def _reject_namesakes(result: CorpusAnnotations) -> None:
         path = row["path"]
         name = row["path_written"] or ""
         *folders, _ = _normalise(name.strip().replace("\\", "/")).split("/")
-        unmatched[path][name] = "/".join(folders[: len(folders) - path.count("/")])
+        count = max(0, len(folders) - path.count("/"))
+        unmatched[path][name] = "/".join(folders[:count])
     root_name = result.library.root.absolute().name.casefold()
     rows = []
     guesses: dict[str, str] = {}  # by path: the first name that has other folders
