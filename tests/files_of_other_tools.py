@@ -79,24 +79,52 @@ def raven_with_offsets(name: str) -> str:
     return join(rows, "\t", "\n")
 
 
+def format_textgrid(tiers, *, short=False):
+    """Write a TextGrid as Praat does; a tier of pairs is one of points."""
+    lines = ['File type = "ooTextFile"']
+    lines += ['"TextGrid"' if short else 'Object class = "TextGrid"', ""]
+
+    def add(name, value):
+        lines.append(f"{value}" if short else f"    {name} = {value} ")
+
+    def add_title(text):
+        lines.extend([] if short else [text])
+
+    def quote(text):
+        return '"' + text.replace('"', '""') + '"'
+
+    add("xmin", 0)
+    add("xmax", 100)
+    lines.append("<exists>" if short else "tiers? <exists> ")
+    add("size", len(tiers))
+    add_title("item []: ")
+    for i, (name, entries) in enumerate(tiers.items(), start=1):
+        points = bool(entries) and len(entries[0]) == 2
+        what = "points" if points else "intervals"
+        keys = ["number"] if points else ["xmin", "xmax"]
+        add_title(f"    item [{i}]:")
+        add("class", quote("TextTier" if points else "IntervalTier"))
+        add("name", quote(name))
+        add("xmin", 0)
+        add("xmax", 100)
+        add(f"{what}: size", len(entries))
+        for j, (*times, text) in enumerate(entries, start=1):
+            add_title(f"        {what} [{j}]:")
+            for key, value in zip(keys, times, strict=True):
+                add(key, value)
+            add("mark" if points else "text", quote(text))
+    return "\n".join(lines) + "\n"
+
+
 def textgrid(tiers: dict[str, Calls], *, short: bool) -> str:
-    """Return interval tiers as Praat writes them, with empty intervals between labels."""
-    values: list[tuple[str, object]] = [("xmin", 0), ("xmax", 9)]
-    values += [("tiers?", "<exists>"), ("size", len(tiers))]
+    """Return interval tiers with empty intervals between labels."""
+    filled = {}
     for tier, calls in tiers.items():
-        values += [("class", '"IntervalTier"'), ("name", f'"{tier}"')]
-        values += [("xmin", 0), ("xmax", 9), ("intervals: size", 2 * len(calls) + 1)]
-        time_s = 0.0
-        for start, end, text in calls:
-            values += [("xmin", time_s), ("xmax", start), ("text", '""')]
-            values += [("xmin", start), ("xmax", end), ("text", f'"{text}"')]
-            time_s = end
-        values += [("xmin", time_s), ("xmax", 9), ("text", '""')]
-    lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', ""]
-    for key, value in values:
-        long = f"{key} {value}" if key == "tiers?" else f"    {key} = {value} "
-        lines.append(f"{value}" if short else long)
-    return "\n".join([*lines, ""])
+        ends = [0.0, *(end for _, end, _ in calls)]
+        starts = [*(start for start, _, _ in calls), 9.0]
+        gaps = [(end, start, "") for end, start in zip(ends, starts, strict=True)]
+        filled[tier] = sorted([*gaps, *calls])
+    return format_textgrid(filled, short=short)
 
 
 def r_table(name: str) -> str:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from callshot.corpus.annotations import AnnotationOptions
 from callshot.errors import InputError, OptionError
+from files_of_other_tools import format_textgrid
 from rows_of_spans import list_calls, read_annotations
 
 Tiers = dict[str, Sequence[tuple[Any, ...]]]
@@ -21,44 +22,6 @@ CALLS: Tiers = {
     "notes": [(0.0, 1.5, "wind"), (1.5, 2.0, "car"), (2.0, 4.0, "")],
     "marks": [(0.5, "x"), (1.0, "on"), (2.0, "click"), (2.5, "off")],
 }
-
-
-def quoted(text):
-    return '"' + text.replace('"', '""') + '"'
-
-
-def format_textgrid(tiers, *, short=False):
-    """Write a TextGrid as Praat does; a tier of pairs is one of points."""
-    kind = '"TextGrid"' if short else 'Object class = "TextGrid"'
-    lines = ['File type = "ooTextFile"', kind, ""]
-
-    def add(name, value):
-        lines.append(f"{value}" if short else f"    {name} = {value} ")
-
-    def add_title(text):
-        lines.extend([] if short else [text])
-
-    add("xmin", 0)
-    add("xmax", 100)
-    lines.append("<exists>" if short else "tiers? <exists> ")
-    add("size", len(tiers))
-    add_title("item []: ")
-    for i, (name, entries) in enumerate(tiers.items(), start=1):
-        points = bool(entries) and len(entries[0]) == 2
-        what = "points" if points else "intervals"
-        keys = ["number"] if points else ["xmin", "xmax"]
-        add_title(f"    item [{i}]:")
-        add("class", quoted("TextTier" if points else "IntervalTier"))
-        add("name", quoted(name))
-        add("xmin", 0)
-        add("xmax", 100)
-        add(f"{what}: size", len(entries))
-        for j, (*times, text) in enumerate(entries, start=1):
-            add_title(f"        {what} [{j}]:")
-            for key, value in zip(keys, times, strict=True):
-                add(key, value)
-            add("mark" if points else "text", quoted(text))
-    return "\n".join(lines) + "\n"
 
 
 def read(folder, text, **options):
