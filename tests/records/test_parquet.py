@@ -32,19 +32,19 @@ FRAME = pl.DataFrame(
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Path:
+def table(tmp_path):
     path = tmp_path / "table.parquet"
     FRAME.write_parquet(path, metadata={"corpus": "mine"})
     return path
 
 
-def damaged_table(folder: Path) -> Path:
+def damaged_table(folder):
     path = folder / "aborts.parquet"
     path.write_bytes(zlib.decompress(base64.b85decode(ABORTS)))
     return path
 
 
-def test_all_rows_or_some_come_back(table: Path) -> None:
+def test_all_rows_or_some_come_back(table):
     assert read_parquet(table).equals(FRAME)
     assert read_parquet(table, ["vector"]).equals(FRAME.select("vector"))
     rows = read_parquet(table, where=("label", ["roar"]))
@@ -56,8 +56,8 @@ def test_all_rows_or_some_come_back(table: Path) -> None:
 
 
 def test_a_file_that_aborts_polars_is_an_error_and_the_next_is_read(
-    tmp_path: Path, table: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+    tmp_path, table, capfd
+):
     path = damaged_table(tmp_path)
     for read in (read_parquet, read_segments, read_parquet):
         with pytest.raises(InputError, match=r"aborts.parquet: cannot be read \(.*$"):
@@ -66,9 +66,7 @@ def test_a_file_that_aborts_polars_is_an_error_and_the_next_is_read(
     assert capfd.readouterr() == ("", "")
 
 
-def test_every_damaged_file_is_a_frame_or_an_error_of_one_line(
-    table: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_every_damaged_file_is_a_frame_or_an_error_of_one_line(table, capfd):
     whole = table.read_bytes()
     rng = random.Random(5)
     for _ in range(100):
@@ -86,7 +84,7 @@ def test_every_damaged_file_is_a_frame_or_an_error_of_one_line(
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1PAR1", b"label,e0\nroar,1\n"])
-def test_a_file_of_another_kind_is_an_error(tmp_path: Path, content: bytes) -> None:
+def test_a_file_of_another_kind_is_an_error(tmp_path, content):
     path = tmp_path / "x.parquet"
     path.write_bytes(content)
     with pytest.raises(InputError, match="cannot be read"):
@@ -100,15 +98,13 @@ def test_a_file_of_another_kind_is_an_error(tmp_path: Path, content: bytes) -> N
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("rows", [FRAME, [FRAME, FRAME]], ids=["at once", "in parts"])
-def test_a_full_disk_is_an_error_of_the_system(
-    rows: pl.DataFrame | list[pl.DataFrame],
-) -> None:
+def test_a_full_disk_is_an_error_of_the_system(rows):
     with pytest.raises(OSError) as failure:
         write_parquet(rows, Path("/dev/full"))
     assert failure.value.errno == errno.ENOSPC
 
 
-def test_frames_that_come_in_parts_are_one_table(tmp_path: Path) -> None:
+def test_frames_that_come_in_parts_are_one_table(tmp_path):
     path = tmp_path / "parts.parquet"
     write_parquet((FRAME for _ in range(3)), path, {"corpus": "mine"})
     assert read_parquet(path).equals(pl.concat([FRAME] * 3))
@@ -116,14 +112,14 @@ def test_frames_that_come_in_parts_are_one_table(tmp_path: Path) -> None:
     assert describe_parquet(path).metadata["corpus"] == "mine"
 
 
-def test_a_table_without_rows_keeps_its_columns(tmp_path: Path) -> None:
+def test_a_table_without_rows_keeps_its_columns(tmp_path):
     path = tmp_path / "empty.parquet"
     for write in (write_parquet, pl.DataFrame.write_parquet):
         write(FRAME.clear(), path)
         assert read_parquet(path, where=("label", ["roar"])).equals(FRAME.clear())
 
 
-def test_a_changed_byte_in_a_page_is_an_error(tmp_path: Path) -> None:
+def test_a_changed_byte_in_a_page_is_an_error(tmp_path):
     """Among numbers no other check finds it."""
     path = tmp_path / "numbers.parquet"
     write_parquet(pl.DataFrame({"x": np.random.default_rng(1).normal(size=99)}), path)
