@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from callshot.corpus.options import find_corpus, make_annotation_options
+from callshot.corpus.options import CORPORA, make_annotation_options
 from callshot.corpus.segment_table import inspect_corpus
 from callshot.encoders.catalogue import ENCODERS
 from callshot.errors import InputError, OptionError
@@ -80,7 +80,7 @@ def test_annotation_options_are_written_to_the_study(tmp_path):
 
 def test_a_known_corpus_brings_its_name_and_collar(tmp_path):
     audio = make_corpus(tmp_path / "recordings")
-    path = init_study(tmp_path, audio, corpus=find_corpus("ldc2010s05"))
+    path = init_study(tmp_path, audio, corpus=CORPORA["ldc2010s05"])
     corpus = read_study(path).corpora[0]
     assert (corpus.name, corpus.folds) == ("ldc2010s05", None)
     assert corpus.reading["options"].collar_s == 0.25

@@ -99,12 +99,6 @@ class Corpus:
         return self.joint.join(words) or label
 
 
-def find_corpus(name: str) -> Corpus:
-    """Return a corpus by its name; the error for an unknown name suggests the nearest one."""
-    check_choice("corpus", name, CORPORA)
-    return CORPORA[name]
-
-
 def default_options(corpus: Corpus | None) -> SegmentationOptions:
     """Return the segmentation options of a corpus, or the defaults if there is no known corpus."""
     if corpus is None:
@@ -181,8 +175,10 @@ def make_annotation_options(
 
 def read_source(given: Given, exclude: Sequence[Path] = ()) -> dict[str, Any]:
     """Return the arguments of `segment_corpus` for options by name, with a corpus's defaults."""
-    name = given.get("corpus")
-    corpus = None if name is None else find_corpus(name)
+    corpus = None
+    if given.get("corpus") is not None:
+        check_choice("corpus", given["corpus"], CORPORA)
+        corpus = CORPORA[given["corpus"]]
     cutting = select_options(given, CuttingOptions)
     if "channel" in cutting:
         cutting["channel"] = str(cutting["channel"])

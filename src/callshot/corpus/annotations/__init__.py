@@ -45,15 +45,11 @@ __all__ = [
 NO_OPTIONS = AnnotationOptions()
 
 
-def _find_formats() -> tuple[Format, ...]:
-    """Return the formats of all modules, in the order in which they are tried."""
-    formats: list[Format] = []
-    for module in iter_modules(__path__):
-        formats += getattr(import_module(f"{__name__}.{module.name}"), "FORMATS", ())
-    return tuple(sorted(formats, key=lambda format: format.order))
-
-
-FORMATS = _find_formats()
+# Of all modules, in the order in which they are tried.
+FORMATS: list[Format] = []
+for module in iter_modules(__path__):
+    FORMATS += getattr(import_module(f"{__name__}.{module.name}"), "FORMATS", ())
+FORMATS.sort(key=lambda format: format.order)
 ANNOTATION_SUFFIXES = tuple({name for row in FORMATS for name in row.suffixes})
 
 
