@@ -279,6 +279,7 @@ def probe_recordings(
     errors = {}
 
     def read_header(path: str) -> Recording | InputError:
+        """Return the header of a recording, or the error, so that others are still read."""
         try:
             return probe(library.root / path, path, source_rate_hz)
         except InputError as error:

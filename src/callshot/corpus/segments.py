@@ -453,9 +453,11 @@ def check_audio(
                 rejects.append(reject_row(row, signal))
                 continue
             path = row["path"]
-            first_s = max(0.0, row["start_s"] - row["collar_s"])
-            last_s = min(row["end_s"] + row["collar_s"], lengths_s[path])
-            expected = (last_s - first_s) * row["rate_hz"]
+            collar_s = row["collar_s"]
+            first_s = max(0.0, row["start_s"] - collar_s)
+            last_s = min(row["end_s"] + collar_s, lengths_s[path])
+            length_s = last_s - first_s
+            expected = length_s * row["rate_hz"]
             if len(signal) < expected - 2:  # beyond rounding
                 damage_notes[f"{path}: {DAMAGED}"] = None
             readable.append(row_number)

@@ -235,7 +235,9 @@ def _percentiles(samples: FloatArray) -> FloatArray:
     high = ordered[:, np.minimum(below + 1, last)]
     rise = high - low
     # As NumPy does, interpolate from the nearer of the two samples.
-    values = np.where(share < 0.5, low + rise * share, high - rise * (1 - share))
+    from_low = low + rise * share
+    from_high = high - rise * (1 - share)
+    values = np.where(share < 0.5, from_low, from_high)
     values[np.isnan(ordered[:, -1])] = np.nan  # NaN is sorted to the end
     return np.asarray(values.T)
 

@@ -155,9 +155,10 @@ class Table:
             if len(cells) >= len(self.names):
                 texts += [cells[index].strip() for index in number_columns]
         has_point = any("." in text for text in texts)
-        commas = filter(lambda text: "," in text, texts)
-        is_thousands = delimiter == "," and all(map(THOUSANDS.fullmatch, commas))
-        self.allow_comma = not (has_point or is_thousands)
+        with_comma = [text for text in texts if "," in text]
+        is_thousands = all(map(THOUSANDS.fullmatch, with_comma))
+        may_be_thousands = delimiter == "," and is_thousands
+        self.allow_comma = not (has_point or may_be_thousands)
 
     def parse(self, file: AnnotationFile) -> list[ParsedRow]:
         """Return rows with callshot's and extra cells; ragged rows become rejects."""

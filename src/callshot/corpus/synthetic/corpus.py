@@ -131,6 +131,7 @@ def make_corpus(
     prepare_folder(folder, readme, FOLDERS)
 
     def make_files(plan: RecordingPlan) -> dict[str, bytes]:
+        """Return the content of a recording and of its annotations, by file name."""
         audio = io.BytesIO()
         samples = make_recording(plan, seed=seed, rate_hz=rate_hz)
         soundfile.write(audio, samples, rate_hz, "PCM_16", format="FLAC")

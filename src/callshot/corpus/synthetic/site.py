@@ -236,6 +236,7 @@ def generate_recording(
         calls_by_block[number].append(call)
 
     def make_block(number: int) -> Block:
+        """Return the background of a block, and the calls that begin in it."""
         background = make_background(site, recording, conditions, number)
         recorded = []
         for call in calls_by_block.get(number, []):
