@@ -109,7 +109,8 @@ def _energy_spectrum(signal: Signal) -> FloatArray:
 def find_band(energy: FloatArray, step_hz: float) -> slice:
     """Return the bins from the 5 % to the 95 % frequency, at least a third of an octave."""
     cumulative = np.cumsum(energy)
-    limits = np.array(ENERGY_SHARES) * cumulative[-1]
+    total = cumulative[-1]
+    limits = np.array(ENERGY_SHARES) * total
     low_bin, high_bin = np.searchsorted(cumulative, limits)
     low_hz = max(int(low_bin), 1) * step_hz
     high_hz = max(int(high_bin), 1) * step_hz

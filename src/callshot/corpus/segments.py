@@ -269,7 +269,8 @@ def _choose_groups(annotations: Sequence[Row]) -> dict[str, str]:
     pairs = [(row["path"], row["recording"]) for row in annotations if row["recording"]]
     groups: dict[str, str] = {}
     # Sorted, so that the order of rows does not decide between equal counts.
-    for (path, group), _ in Counter(sorted(pairs)).most_common():
+    counts = Counter(sorted(pairs))
+    for (path, group), _ in counts.most_common():
         groups.setdefault(path, group)
     return groups
 

@@ -105,7 +105,8 @@ def _pool_bins(bins: FloatArray, edges: FloatArray) -> FloatArray:
     above = np.minimum(below + 1, last)
     share = (position - below)[:, None]
     from_below = (1 - share) * bins[below]
-    rows = from_below + share * bins[above]
+    from_above = share * bins[above]
+    rows = from_below + from_above
     # Replace rows that have bins by the mean of these. `reduceat` also sums from the end of each
     # row to the start of the next, which is dropped, and needs a bin after the last limit.
     limits = np.ceil(edges).astype(int)  # a bin on an edge belongs to the upper band

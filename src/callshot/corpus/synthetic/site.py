@@ -311,7 +311,8 @@ def _synthesise(
     purpose = f"{recording.part} voice"
     random = stream(site.seed, purpose, recording.number, call["number"])
     order = random.permutation(len(site.callers))
-    callers = [site.callers[index] for index in order[:4]]
+    first = order[:4]
+    callers = [site.callers[index] for index in first]
     duration_s = call["end_s"] - call["start_s"]
     dry = synthesise_call(call["label"], callers, duration_s, site.rate_hz, random)
     return random, dry

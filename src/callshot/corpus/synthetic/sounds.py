@@ -91,8 +91,10 @@ def draw_caller(random: Random) -> Caller:
 def draw_band_hz(label: str, random: Random) -> Range:
     """Draw the lowest and highest frequency of the box that a person would draw around a call."""
     call_type = CALL_TYPES[label]
-    low_hz = call_type["f0_hz"][0] * random.uniform(0.6, 0.9)
-    high_hz = call_type["formants_hz"][-1] * random.uniform(0.6, 1.1)
+    lowest_hz, _ = call_type["f0_hz"]
+    *_, highest_hz = call_type["formants_hz"]
+    low_hz = lowest_hz * random.uniform(0.6, 0.9)
+    high_hz = highest_hz * random.uniform(0.6, 1.1)
     return low_hz, high_hz
 
 
