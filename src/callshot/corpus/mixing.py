@@ -118,7 +118,8 @@ def find_band(energy: FloatArray, step_hz: float) -> slice:
     lowest_hz = min(low_hz, centre_hz / NARROWEST)
     highest_hz = max(high_hz, centre_hz * NARROWEST)
     first = int(lowest_hz / step_hz)
-    last = int(np.ceil(highest_hz / step_hz))
+    highest_bin = highest_hz / step_hz
+    last = int(np.ceil(highest_bin))
     return slice(first, last + 1)
 
 

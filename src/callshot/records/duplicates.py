@@ -58,7 +58,8 @@ def group_recordings(recording: Sequence[str], groups: Sequence[IntArray]) -> li
     component_of = components[: len(names)]  # of each recording
     merged = {}  # name of the joined recording, by component
     for component in np.unique(component_of):
-        name, *others = names[component_of == component].tolist()
+        is_inside = component_of == component
+        name, *others = names[is_inside].tolist()
         if others:
             name += f" and {len(others)} more"
         merged[component] = name

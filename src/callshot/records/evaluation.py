@@ -151,7 +151,8 @@ def summarise_curves(curve: pl.DataFrame) -> pl.DataFrame:
     """Return mAP and its 98 % interval at a few k, a row per encoder and classifier, as texts."""
     spread = preferred_spread(curve["spread"])
     points = curve.filter(metric="map", spread=spread, scoring="all")
-    evaluated = points["k"].unique().sort().to_list()
+    different = points["k"].unique()
+    evaluated = different.sort().to_list()
     shots = [k for k in SHOWN_SHOTS if k in evaluated] or evaluated
     rows = []
     for line in points.partition_by("encoder", "classifier", maintain_order=True):

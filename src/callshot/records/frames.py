@@ -228,7 +228,8 @@ def _percentiles(samples: FloatArray) -> FloatArray:
     """Return np.percentile(samples, PERCENTILES, axis=1); sorting is faster than partitioning."""
     last = samples.shape[1] - 1
     ordered = np.sort(samples, axis=1)
-    position = np.array(PERCENTILES) / 100 * last  # in the ordered samples
+    shares = np.array(PERCENTILES) / 100
+    position = shares * last  # in the ordered samples
     below = position.astype(np.int64)
     share = position - below
     low = ordered[:, below]

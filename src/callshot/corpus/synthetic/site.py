@@ -313,8 +313,9 @@ def _synthesise(
     order = random.permutation(len(site.callers))
     first = order[:4]
     callers = [site.callers[index] for index in first]
+    label = call["label"]
     duration_s = call["end_s"] - call["start_s"]
-    dry = synthesise_call(call["label"], callers, duration_s, site.rate_hz, random)
+    dry = synthesise_call(label, callers, duration_s, site.rate_hz, random)
     return random, dry
 
 
