@@ -51,27 +51,31 @@ def fractions(vector):
 
 
 def by_class(rule):
-    """The rule for the supports of all classes, from one for the support of a class."""
+    """The rule for the supports of all classes, from one for the support of a class.
 
-    def score(episodes, query, supports):
-        return [rule(episodes, query, support) for support in supports]
+    Exemplars may have weights; by default all are 1.
+    """
+
+    def score(episodes, query, supports, weights=None):
+        weights = np.ones(len(episodes.rows)) if weights is None else weights
+        return [rule(episodes, query, support, weights) for support in supports]
 
     return score
 
 
-def exact_centroid(episodes, query, support):
-    """2 c·z − |c|², in fractions."""
+def exact_centroid(episodes, query, support, weights=None):
+    """2 c·z − |c|², in fractions, without weights."""
     z = fractions(episodes.vectors[query])
     columns = zip(*(fractions(episodes.vectors[row]) for row in support), strict=True)
     c = [sum(column, Fraction(0)) / len(support) for column in columns]
     return 2 * sum(x * y for x, y in zip(c, z, strict=True)) - sum(x * x for x in c)
 
 
-def cosine(episodes, query, support):
+def cosine(episodes, query, support, weights):
     """The cosine of the angle between the query and the class mean; 0 without a direction."""
     vectors = episodes.vectors + episodes.origin
     z = vectors[query]
-    c = vectors[support].mean(axis=0)
+    c = np.average(vectors[support], axis=0, weights=weights[support])
     lengths = math.sqrt(float(c @ c)) * math.sqrt(float(z @ z))
     return float(c @ z) / lengths if lengths > 0 else 0.0
 
@@ -81,20 +85,21 @@ def squared_distance(x, y):
     return sum((a - b) ** 2 for a, b in zip(fractions(x), fractions(y), strict=True))
 
 
-def nearest(episodes, query, support):
+def nearest(episodes, query, support, weights):
     """Less the squared distance to the closest exemplar."""
     z = episodes.vectors[query]
     return -min(squared_distance(z, episodes.vectors[row]) for row in support)
 
 
-def medoid(episodes, query, support):
+def medoid(episodes, query, support, weights):
     """Less the squared distance to the exemplar with the least sum of distances to the others."""
     vectors = episodes.vectors
     sums = []
     for row in support:
         total = 0.0
         for other in support:
-            total += math.sqrt(squared_distance(vectors[row], vectors[other]))
+            distance = math.sqrt(squared_distance(vectors[row], vectors[other]))
+            total += weights[other] * distance
         sums.append(total)
     return -squared_distance(vectors[query], vectors[support[sums.index(min(sums))]])
 
@@ -125,10 +130,13 @@ class FittedRule:
 
 
 def centroids(vectors, query, supports, weights):
-    """2 c·z − |c|² of every class."""
-    assert weights is None
-    means = [vectors[support].mean(axis=0) for support in supports]
-    return [2 * float(c @ vectors[query]) - float(c @ c) for c in means]
+    """2 c·z − |c|² of every class, c the weighted mean of its support."""
+    weights = np.ones(len(vectors)) if weights is None else weights
+    a = []
+    for support in supports:
+        c = np.average(vectors[support], axis=0, weights=weights[support])
+        a.append(2 * float(c @ vectors[query]) - float(c @ c))
+    return a
 
 
 def ridge(vectors, query, supports, weights):

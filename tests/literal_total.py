@@ -109,12 +109,7 @@ def total_values(episodes, protocol, k, score):
 
 
 def weighted_centroids(episodes, query, supports, weights):
-    """2 c·z − |c|² of every class, c the weighted mean of its support."""
-    a = []
-    for support in supports:
-        c = np.average(episodes.vectors[support], axis=0, weights=weights[support])
-        a.append(2 * float(c @ episodes.vectors[query]) - float(c @ c))
-    return a
+    return literal.centroids(episodes.vectors, query, supports, weights)
 
 
 @st.composite

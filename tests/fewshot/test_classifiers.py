@@ -178,7 +178,7 @@ def test_a_mean_that_cancels_out_has_the_cosine_0(memory):
     assert logits[:, 1:, 0].tolist() == [[[0.0, 0.0]] * 3] * 4
     scores = scores_of(table, "cosine", 0, memory=memory)[1, :, :, 0]
     np.testing.assert_allclose(scores[0], -scores[1])
-    golden = literal.cosine(episodes_of(table), 0, [4, 5])
+    (golden,) = literal.RULES["cosine"](episodes_of(table), 0, [[4, 5]])
     np.testing.assert_allclose(scores[0][0], -golden)
 
 

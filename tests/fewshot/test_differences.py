@@ -124,20 +124,6 @@ def test_the_centroid_is_compared_with_baselines_on_its_encoder_and_with_those_t
     ]
 
 
-def test_in_total_the_samples_of_a_baseline_are_subtracted_pair_by_pair():
-    table = np.array([[0.25, 0.5, 0.75, 0.5], [0.5, 0.5, 1.0, 0.5]])
-    samples = [0.125, 0.5, 1.0]  # one less than the curve has
-    baselines = with_samples(make_baseline(0.4), samples)
-    frame = compare_baselines(values("a", table, spread="total"), baselines)
-    difference = table[:, :3] - samples
-    found = frame.select("mean", "p01", "p99").to_numpy().T
-    expected = [difference.mean(axis=1), *np.percentile(difference, (1, 99), axis=1)]
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
-    frame = compare_baselines(values("a", table), baselines)
-    assert frame["mean"].to_list() == pytest.approx([0.1, 0.225])
-    assert compare_baselines(values("a", table), NO_BASELINES).is_empty()
-
-
 def test_where_a_value_is_undefined_so_is_the_difference_and_the_other_shots_are_not():
     one = values("a", [[0.5, 0.5], [0.5, np.nan]])
     other = values("b", [[0.25, 0.25], [0.25, 0.25]])

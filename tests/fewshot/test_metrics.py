@@ -188,23 +188,23 @@ def test_chance_is_the_mean_over_random_orders_of_the_decisions():
 
 def test_percentiles_of_classes_are_those_of_their_own_samples():
     episodes = episodes_of(random_corpus(3, classes=4, size=3))
-    k = np.array([1, 5])
     sums = MetricSums(2, 30, episodes.classes, None)
     for split in make_splits(episodes):
         sums.open_fold(split)
     rng = np.random.default_rng(0)
+    key = dict.fromkeys(("corpus", "encoder", "classifier", "spread"), "shared")
     for samples in sums.per_class.values():
         samples[:] = rng.exponential(size=samples.shape)
-    key = dict.fromkeys(("corpus", "encoder", "classifier", "spread"), "shared")
-    per_class = summarise_sweep(key, k, sums, [])["per_class"]
-    assert len(per_class) == len(CLASS_METRICS) * 2 * len(episodes.classes)
-    for metric, samples in sums.per_class.items():
-        for (s, n), _ in np.ndenumerate(samples[:, :, 0]):
-            label = episodes.classes[n]
-            point = per_class.filter(metric=metric, k=k[s], label=label)
-            expected = [samples[s, n].mean(), *np.percentile(samples[s, n], (1, 99))]
-            found = point.select("mean", "p01", "p99").row(0)
-            assert found == pytest.approx(expected)
+    per_class = summarise_sweep(key, np.array([1, 5]), sums, [])["per_class"]
+    assert list(sums.per_class) == list(CLASS_METRICS)
+    numbers = per_class.select("mean", "p01", "p99").to_numpy()
+    samples = np.concatenate(
+        [table.reshape(-1, 30) for table in sums.per_class.values()]
+    )
+    low, high = np.percentile(samples, (1, 99), axis=1)
+    np.testing.assert_allclose(numbers, np.transpose([samples.mean(1), low, high]))
+    labels = per_class.filter(metric="map", k=5)["label"].to_list()
+    assert labels == list(episodes.classes)
 
 
 def test_support_is_complete_up_to_k_star_and_not_one_further():

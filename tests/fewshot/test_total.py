@@ -35,40 +35,10 @@ def run(table, protocol=SMALL, **options):
         return sweep(engine, "total")
 
 
-def weighted_cosines(episodes, query, supports, weights):
-    vectors = episodes.vectors + episodes.origin
-    a = []
-    for support in supports:
-        c = weights[support] @ vectors[support]
-        lengths = np.linalg.norm(c) * np.linalg.norm(vectors[query])
-        a.append(float(c @ vectors[query]) / lengths if lengths > 0 else 0.0)
-    return a
-
-
-def nearest(episodes, query, supports, weights):
-    z = episodes.vectors[query]
-    vectors = [episodes.vectors[support] for support in supports]
-    return [max(2 * float(x @ z) - float(x @ x) for x in table) for table in vectors]
-
-
-def weighted_medoids(episodes, query, supports, weights):
-    z = episodes.vectors[query]
-    a = []
-    for support in supports:
-        table = episodes.vectors[support]
-        away = np.linalg.norm(table[:, None] - table[None], axis=2) @ weights[support]
-        x = table[int(np.argmin(away))]
-        a.append(2 * float(x @ z) - float(x @ x))
-    return a
-
-
 RULES = {
-    "centroid": weighted_centroids,
-    "cosine": weighted_cosines,
-    "neighbour": nearest,
-    "medoid": weighted_medoids,
-    "ridge": literal.RULES["ridge"],
+    name: literal.RULES[name] for name in ("cosine", "neighbour", "medoid", "ridge")
 }
+RULES["centroid"] = weighted_centroids
 
 
 @both_ways

@@ -90,15 +90,10 @@ def equal_tables(tables: Sequence[Vectors]) -> dict[int, int]:
     """
     equal = {}
     for position, table in enumerate(tables):
-        for earlier in range(position):
-            other = tables[earlier]
+        for earlier, other in enumerate(tables[:position]):
             # Equal vectors are scaled differently if they are joined from other parts.
-            is_equal = (
-                earlier not in equal
-                and table.joined_dimensions == other.joined_dimensions
-                and np.array_equal(table.matrix, other.matrix)
-            )
-            if is_equal:
+            is_joined_alike = table.joined_dimensions == other.joined_dimensions
+            if is_joined_alike and np.array_equal(table.matrix, other.matrix):
                 equal[position] = earlier
                 break
     return equal

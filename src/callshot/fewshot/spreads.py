@@ -92,13 +92,14 @@ class Spread:
                 ordered = rows[self.rank[draw, rows]]
                 supports.append(ordered[allowed[ordered]][:k])
                 continue
-            purpose = "shared"
-            words = [draw, class_key]  # identify the stream of random numbers
+            seed = self.protocol.seed
+            words = (draw, class_key)
             if self.has_own_draws:
-                purpose = "support"
-                words.insert(0, episodes.segment_key[query_or_fold])
                 rows = rows[allowed[rows]]
-            stream = streams.make_stream(self.protocol.seed, purpose, *words)
+                query_key = episodes.segment_key[query_or_fold]
+                stream = streams.make_stream(seed, "support", query_key, *words)
+            else:
+                stream = streams.make_stream(seed, "shared", *words)
             is_allowed = allowed[rows]
             size = min(k, int(is_allowed.sum())) if distinct else k
             order = np.arange(len(rows), dtype=np.uint64)
