@@ -73,8 +73,8 @@ def test_tables_that_cannot_be_evaluated_are_errors():
             "row 5: expected finite",
         ),
         ([table.with_columns(segment=["x"] * rows)], InputError, "same id"),
-        ([table, backwards], InputError, "column segment: differs from that of"),
-        ([table, moved], InputError, "column recording: differs from that of"),
+        ([table, backwards], InputError, "column segment: expected the same as in"),
+        ([table, moved], InputError, "column recording: expected the same as in"),
         ([], InputError, "no table"),
         ([one], LeakError, "recording 'one' is in"),
     ):

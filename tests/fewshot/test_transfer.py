@@ -322,7 +322,7 @@ def test_a_table_has_a_partner_of_the_same_encoder_and_dimension():
     other_weights = replace(table, fingerprint="def")
     wide = make_table(4, dimensions=3)
     for one, other, message in (
-        (plain, perch, r"encoder is 'test', that of .* 'perch'"),
+        (plain, perch, r"encoder is 'test', the encoder of .* 'perch'"),
         (table, other_weights, "with other weights, speeds or opti"),
         (plain, wide, r"vectors of 3 dimensions.* got 2"),
     ):

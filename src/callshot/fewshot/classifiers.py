@@ -88,7 +88,7 @@ def equalise_encoders(support: FloatArray, dimensions: Sequence[int]) -> Transfo
     """
     scales = []
     for part in np.split(support, np.cumsum(dimensions)[:-1], axis=1):
-        # The mean squared distance of two vectors is twice that of a vector from the mean.
+        # Two vectors have twice the mean squared distance of a vector from the mean.
         variance = part.var(axis=0).sum()
         scales.append(np.sqrt(2 * variance) or 1.0)
     divisor = np.repeat(scales, dimensions)

@@ -386,7 +386,7 @@ def rerun_episode(
     draw : int
         The number of the draw, from 0.
     spread : {"per-query", "shared"}
-        Whether the draw is the query's own, or that of all queries.
+        Whether the draw is the query's own, or shared by all queries.
     classifier : str
         The rule that scores the query.
 

@@ -49,7 +49,7 @@ class Problem:
     limits: Limits = field(default_factory=dict)
 
     def counts(self, fold: IntArray) -> IntArray:
-        """Return the number of segments, (classes, folds); `fold` is that of each recording."""
+        """Return the number of segments, (classes, folds); `fold` has one for each recording."""
         return count_by_fold(self.holds, fold, self.count)
 
     def cost(self, fold: IntArray) -> Cost:
@@ -334,7 +334,7 @@ def _build_model(
             LinearConstraint(load - np.repeat(low, count, axis=0), lb=0),
             LinearConstraint(high + (count - 1) * low, ub=total),
             LinearConstraint((count - 1) * high + low, lb=total),
-            # The gap of an eligible class is its range; that of others does not count.
+            # The gap of an eligible class is its range; other gaps do not count.
             LinearConstraint(gap - high + low - total[:, None] * eligible, lb=-total),
             LinearConstraint(gap - least[:, None] * eligible, lb=0),
             LinearConstraint(low - eligible, lb=0),

@@ -174,7 +174,7 @@ def count_classes(
         per_fold = [exemplars[name, number] for number in range(folds.count)]
         common = exemplars[name, COMMON_FOLD]
         total = sum(per_fold) + common
-        # The smallest pool is that of the fold with most of the class.
+        # The fold with most of the class has the smallest pool.
         complete = common if folds.only_common else total - max(per_fold)
         reason = _why_not_eligible(per_fold, common, recordings.get(name), folds)
         count = ClassCount(
@@ -254,7 +254,7 @@ def check_tables(tables: Sequence[Vectors], folds: Folds | None) -> Folds:
         for name in ("segment", "recording", "label"):
             if getattr(table, name) != getattr(first, name):
                 raise InputError(
-                    f"{table.source}: column {name}: differs from that of {first.source}; "
+                    f"{table.source}: column {name}: expected the same as in {first.source}; "
                     "all tables need the same segments in the same order"
                 )
         is_finite = np.isfinite(table.matrix).all(axis=1)

@@ -112,7 +112,7 @@ class Fold(NamedTuple):
 
     `size` counts all queries, `queries` (classes, 1) those with each class as their label. The mean
     weights are those of all queries (samples), of the positives of each class, and of the queries
-    with each class as their label (classes, samples). `auroc_weight` is that of the positives, but
+    with each class as their label (classes, samples). `auroc_weight` is `positive_weight`, but
     0 for a class for which every query is positive.
     """
 

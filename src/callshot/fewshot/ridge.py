@@ -95,7 +95,7 @@ def score_draw(
     """Return the logits of some queries by one draw, (shots, classes, queries).
 
     `queries` are rows of the episodes; for `query_or_fold` see `Spread.supports`. A support of all
-    exemplars is one set: these are taken in their own order, not in that of the draw.
+    exemplars is one set: these are taken in their own order, not in the draw's.
     """
     episodes = spread.episodes
     classes = len(episodes.classes)

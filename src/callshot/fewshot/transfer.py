@@ -57,7 +57,7 @@ def find_partner(table: Vectors, candidates: Sequence[Vectors]) -> Vectors:
         how = " with other weights, speeds or options" if same_name else ""
         raise InputError(
             f"{table.source}: its encoder is {table.encoder!r}{how}, "
-            f"that of the queries is {listed}; embed both with the same encoder and options"
+            f"the encoder of the queries is {listed}; embed both with the same encoder and options"
         )
     other = matches[0]
     size = table.matrix.shape[1]
@@ -73,7 +73,7 @@ def find_partner(table: Vectors, candidates: Sequence[Vectors]) -> Vectors:
 def _may_match(table: Vectors, other: Vectors, is_only: bool) -> bool:
     """Return whether two tables have the same encoder, as far as is known.
 
-    The name of an encoder that is not known is that of the file.
+    An encoder that is not known has the name of its file.
     """
     if table.fingerprint and other.fingerprint:
         return table.fingerprint == other.fingerprint

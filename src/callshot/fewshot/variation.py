@@ -40,7 +40,7 @@ def other_partitions(
 ) -> dict[int, Folds]:
     """Build the partitions into folds that the protocol asks for, by number from 1 on.
 
-    Those that equal an earlier one, or in which other classes are eligible, are left out.
+    One that equals an earlier one, or in which other classes are eligible, is left out.
     """
     partitions = {}
     seen = {number_by_first(folds.fold).tobytes()}

@@ -182,7 +182,7 @@ def improve(
     best = fold.copy()
     best_energy = energy
     lowest = energy  # since the last kick
-    imbalance = 0  # sum of the squares of the folds' sizes, less that of the start
+    imbalance = 0  # sum of the squares of the folds' sizes, less the one at the start
     best_imbalance = 0
     stale = 0  # proposals since the lowest energy
     kicks_left = 0

@@ -62,7 +62,7 @@ def log1p(x):
     bits = np.float64(u).view(np.int64) - SQRT_HALF
     e = bits >> MANTISSA_BITS
     m = np.int64((bits & MANTISSA) + SQRT_HALF).view(np.float64)
-    # log m is that of (1 + s) / (1 − s), 2 s (1 + z/3 + z²/5 + …) with z = s².
+    # log m is log((1 + s) / (1 − s)), 2 s (1 + z/3 + z²/5 + …) with z = s².
     f = m - 1.0
     s = f / (2.0 + f)
     z = s * s

@@ -30,7 +30,7 @@ MEDOID = 3
 class Rows(NamedTuple):
     """The vectors of every row, ordered by class, and what a rule looks up about them.
 
-    `block` holds one matrix per class, flat, that of class n from block_start[n]: products for the
+    `block` holds one matrix per class, flat, for class n from block_start[n]: products for the
     mean, distances for the medoid. Where it is empty, the kernel computes these from the vectors.
     """
 
