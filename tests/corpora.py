@@ -13,7 +13,12 @@ from callshot.fewshot.protocol import Protocol
 from callshot.vectors import Vectors
 
 SMALL = Protocol(
-    shots=(1, 2, 4), draws=3, bootstraps=5, shared_draws=4, total_samples=4
+    shots=(1, 2, 4),
+    draws=3,
+    bootstraps=5,
+    shared_draws=4,
+    total_samples=4,
+    permutations=5,
 )
 both_ways = pytest.mark.parametrize(
     "memory", [0, 2**30], ids=["directly", "by Gram matrix"]

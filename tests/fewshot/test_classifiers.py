@@ -20,6 +20,7 @@ from callshot.fewshot.sweep import score_queries, shared_logits, sweep
 from callshot.spans import concat_spans
 from callshot.vectors import Vectors
 from corpora import (
+    SMALL,
     both_ways,
     engine_for,
     episodes_of,
@@ -29,9 +30,7 @@ from corpora import (
 )
 
 SPREADS = ("per-query", "shared")
-SMALL = Protocol(
-    shots=(1, 2, 3, 5), draws=3, bootstraps=7, shared_draws=4, total_samples=4
-)
+FOUR_SHOTS = dataclasses.replace(SMALL, shots=(1, 2, 3, 5))
 every_rule = pytest.mark.parametrize("name", list(CLASSIFIERS))
 
 
@@ -40,7 +39,7 @@ def run(table, name, protocol, spread, **options):
         return sweep(engine, spread)[1]
 
 
-def scores_of(table, name, fold, protocol=SMALL, **options):
+def scores_of(table, name, fold, protocol=FOUR_SHOTS, **options):
     """The scores (shots, classes, queries, draws) of one fold."""
     with engine_for(table, protocol, classifier=name, **options) as engine:
         split = make_split(engine.episodes, fold)
@@ -48,7 +47,7 @@ def scores_of(table, name, fold, protocol=SMALL, **options):
         return score_queries(engine.for_split(split), split, shots)[0]
 
 
-def shared_logits_of(table, name, fold, protocol=SMALL, **options):
+def shared_logits_of(table, name, fold, protocol=FOUR_SHOTS, **options):
     """The logits (draws, shots, classes, queries) of one fold."""
     with engine_for(table, protocol, classifier=name, **options) as engine:
         split = make_split(engine.episodes, fold)
@@ -73,7 +72,7 @@ def test_scores_and_values_are_those_of_the_slow_rule(name, memory, sampler):
     table = random_corpus(
         41, classes=3, folds=2, size=3, dimensions=4, integers=False, offset=1.5
     )
-    protocol = dataclasses.replace(SMALL, sampler=sampler, shots=(1, 3))
+    protocol = dataclasses.replace(FOUR_SHOTS, sampler=sampler, shots=(1, 3))
     episodes = episodes_of(table)
     rule = literal.RULES[name]
     for f in range(2):
@@ -98,7 +97,7 @@ def test_with_one_exemplar_centroid_neighbour_and_medoid_are_the_same_bits(memor
     table = random_corpus(
         42, classes=4, size=4, dimensions=7, integers=False, offset=20.0
     )
-    protocol = dataclasses.replace(SMALL, shots=(1,))
+    protocol = dataclasses.replace(FOUR_SHOTS, shots=(1,))
     for other in ("neighbour", "medoid"):
         for spread in SPREADS:
             sums = run(table, "centroid", protocol, spread, memory=memory)
@@ -113,7 +112,7 @@ def test_the_whole_pool_is_one_support_set_also_where_vectors_repeat(name, memor
     table = repeat_vectors(
         random_corpus(22, classes=3, size=5, integers=False, dimensions=37)
     )
-    protocol = dataclasses.replace(SMALL, shots=(2, 90), whole_pool=True)
+    protocol = dataclasses.replace(FOUR_SHOTS, shots=(2, 90), whole_pool=True)
     for spread in SPREADS:
         sums = run(table, name, protocol, spread, memory=memory)
         for values in sums.values.values():
@@ -134,20 +133,20 @@ def test_equal_queries_tie_in_any_order(name, memory):
         spans=concat_spans([table.spans, renamed.spans]),
         matrix=np.concatenate([table.matrix, mirror.matrix]),
     )
-    with engine_for(table, SMALL, classifier=name, memory=memory) as engine:
+    with engine_for(table, FOUR_SHOTS, classifier=name, memory=memory) as engine:
         splits = make_splits(engine.episodes)
         _, sums = sweep(engine, "shared")
     positives = np.sum([split.positives for split in splits], axis=0)
-    assert (sums.tied == SMALL.shared_draws * positives).all()
+    assert (sums.tied == FOUR_SHOTS.shared_draws * positives).all()
 
 
 @every_rule
 def test_neither_threads_nor_the_order_of_rows_can_be_seen(name):
     table = random_corpus(45, classes=4, size=4, dimensions=6, integers=False)
     for spread in (*SPREADS, "total"):
-        sums = run(table, name, SMALL, spread)
-        three_threads = run(table, name, SMALL, spread, threads=3)
-        reversed_sums = run(reverse_rows(table), name, SMALL, spread)
+        sums = run(table, name, FOUR_SHOTS, spread)
+        three_threads = run(table, name, FOUR_SHOTS, spread, threads=3)
+        reversed_sums = run(reverse_rows(table), name, FOUR_SHOTS, spread)
         for key, values in sums.values.items():
             np.testing.assert_array_equal(values, three_threads.values[key])
             np.testing.assert_array_equal(values, reversed_sums.values[key])
@@ -161,7 +160,7 @@ def test_vectors_without_a_length_or_without_variance_have_scores(name, memory):
     for vectors in (np.zeros_like(table.matrix), table.matrix * odd):
         for spread in SPREADS:
             zeros = dataclasses.replace(table, matrix=vectors)
-            sums = run(zeros, name, SMALL, spread, memory=memory)
+            sums = run(zeros, name, FOUR_SHOTS, spread, memory=memory)
             assert all(np.isfinite(values).all() for values in sums.values.values())
 
 
@@ -229,7 +228,7 @@ def test_an_unknown_classifier_is_answered_with_the_nearest_name():
 
 def test_more_classifiers_add_rows_and_move_none():
     table = random_corpus(3, classes=4, size=3, integers=False)
-    few = dataclasses.replace(SMALL, whole_pool=True)
+    few = dataclasses.replace(FOUR_SHOTS, whole_pool=True)
     shares = []
     alone = evaluate_tables([table], few)
     result = evaluate_tables(

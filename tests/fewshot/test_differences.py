@@ -18,15 +18,12 @@ from callshot.fewshot.differences import (
     find_crossovers,
 )
 from callshot.fewshot.evaluate import evaluate_tables
-from callshot.fewshot.protocol import Protocol
 from callshot.records.frames import values_frame
-from corpora import corpora, folds_of, random_corpus
+from corpora import SMALL, corpora, folds_of, random_corpus
 from corpus_results import make_baselines
 from literal import literal_intervals, literal_percentile
 
-FEW = Protocol(
-    shots=(1, 2, 4), draws=4, bootstraps=30, shared_draws=20, total_samples=20
-)
+FEW = dataclasses.replace(SMALL, permutations=0)
 NUMBERS = ("mean", "p01", "p25", "p50", "p75", "p99", "wins")
 
 

@@ -11,7 +11,7 @@ from callshot.fewshot.evaluate import evaluate_tables
 from callshot.records import CLASS_METRICS, METRICS, Folds
 from corpora import SMALL, folds_of, random_corpus
 
-FEW = dataclasses.replace(SMALL, shots=(1, 2), total_samples=6, permutations=5)
+FEW = dataclasses.replace(SMALL, shots=(1, 2), total_samples=6)
 
 
 def test_everything_the_protocol_promises_is_in_the_evaluation():

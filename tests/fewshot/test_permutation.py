@@ -30,7 +30,9 @@ from corpora import (
     reverse_rows,
 )
 
-SMALL = Protocol(shots=(1, 2, 3), draws=2, bootstraps=3, shared_draws=12)
+SMALL = Protocol(
+    shots=(1, 2, 3), draws=2, bootstraps=3, shared_draws=12, permutations=19
+)
 FEW = dataclasses.replace(SMALL, permutations=4)
 
 

@@ -22,8 +22,7 @@ from callshot.records.frames import value_matrix
 from corpora import SMALL, random_corpus
 from literal_total import total_values, weighted_centroids
 
-FEW = replace(SMALL, permutations=5)
-SHARED = replace(FEW, spreads=("shared",), permutations=0)
+SHARED = replace(SMALL, spreads=("shared",), permutations=0)
 
 
 def make_table(seed, prefix="", **options):
@@ -90,7 +89,7 @@ def joined_episodes(source, target, classes):
 @pytest.mark.parametrize("spread", ["per-query", "shared"])
 def test_samples_are_those_of_the_reference(spread, sampler, memory):
     source, target = transfer_pair()
-    protocol = replace(FEW, sampler=sampler, permutations=0)
+    protocol = replace(SMALL, sampler=sampler, permutations=0)
     result = evaluate_transfer(source, target, protocol, memory=memory)
     episodes = joined_episodes(source, target, classes_of(result))
     for k in protocol.shots:
@@ -103,7 +102,7 @@ def test_samples_are_those_of_the_reference(spread, sampler, memory):
 
 def test_samples_of_total_are_those_of_the_literal_twin_stretched_for_few_recordings():
     source, target = transfer_pair()
-    result = evaluate_transfer(source, target, FEW)
+    result = evaluate_transfer(source, target, SMALL)
     episodes = joined_episodes(source, target, classes_of(result))
     fewer = []
     for n in range(len(episodes.classes)):
@@ -111,10 +110,10 @@ def test_samples_of_total_are_those_of_the_literal_twin_stretched_for_few_record
         sides = (rows[episodes.fold[rows] < 0], rows[episodes.fold[rows] >= 0])
         fewer.append(min(len({episodes.recording[i] for i in side}) for side in sides))
     inflation = small_sample_inflation(np.array(fewer)).mean()
-    for k in FEW.shots:
+    for k in SMALL.shots:
         rows = result.values.filter(metric="map", k=k)
         shared = value_matrix(rows.filter(spread="shared"))[0]
-        raw = total_values(episodes, FEW, k, weighted_centroids)[:, 0]
+        raw = total_values(episodes, SMALL, k, weighted_centroids)[:, 0]
         golden = widen_to_prediction(raw, shared, inflation=inflation)
         samples = value_matrix(rows.filter(spread="total"))[0]
         assert samples == pytest.approx(golden, abs=1e-9)
@@ -179,16 +178,18 @@ def test_the_curves_within_are_those_of_ordinary_evaluations():
     source, target = transfer_pair()
     (joined, *_), _, _ = plan_task(source, target, centre=False)
     query = joined.first.segment[-1]
-    episode = rerun_episode(joined.first, joined.folds, query, 2, 0, FEW, "shared")
+    episode = rerun_episode(joined.first, joined.folds, query, 2, 0, SMALL, "shared")
     support = {name for names in episode.support.values() for name in names}
     assert all(name.startswith("lib ") for name in support)
-    result = evaluate_transfer(source, target, FEW)
+    result = evaluate_transfer(source, target, SMALL)
     for corpus_tables, within in (
         (target, result.within_target),
         (source, result.within_source),
     ):
         part = corpus_tables.only(classes_of(result))
-        alone = evaluate_tables(part.tables, FEW, folds=part.folds, corpus=part.corpus)
+        alone = evaluate_tables(
+            part.tables, SMALL, folds=part.folds, corpus=part.corpus
+        )
         assert within.curve.equals(alone.curve)
     key = {"metric": "map", "spread": "total", "scoring": "all", "k": 2}
     transfer = value_matrix(result.values.filter(**key))
