@@ -127,8 +127,7 @@ def literal_overlap(vectors, label, recording, background):
         mean = vectors[is_same].mean(axis=0, keepdims=True)
 
         def score(windows, known, mean=mean):
-            weights, bias = measure_covariance(known).find_discriminants(mean)
-            return (windows @ weights.T + bias)[:, 0]
+            return measure_covariance(known).find_discriminants(mean)(windows)[:, 0]
 
         own = score(vectors[[row]], background.vectors)[0]
         others = [score(vectors[label != label[row]], background.vectors)]

@@ -11,7 +11,6 @@ from callshot.detection.background import (
     BackgroundRecording,
     make_windows,
     measure_covariance,
-    measure_covariances,
     score_held_out,
 )
 from callshot.detection.detector import (
@@ -68,8 +67,7 @@ def test_background_has_mean_0_and_deviation_1_in_the_direction_of_every_class()
     rng = np.random.default_rng(1)
     model = make_small_model(rng)
     noise = draw_noise(rng, 20000)
-    weights, bias = measure_covariance(noise).find_discriminants(model.means)
-    scores = noise @ weights.T + bias
+    scores = measure_covariance(noise).find_discriminants(model.means)(noise)
     np.testing.assert_allclose(scores.mean(axis=0), 0.0, atol=1e-9)
     np.testing.assert_allclose(scores.std(axis=0), 1.0, atol=0.03)
 
@@ -79,11 +77,11 @@ def test_held_out_scores_never_use_the_recording_of_the_window():
     rng = np.random.default_rng(2)
     model = make_small_model(rng)
     background = make_background(draw_noise(rng, 40), recordings=5)
-    scores = score_held_out(model.means, background, measure_covariances(background))
+    scores = score_held_out(model.means, background, background.covariances)
     for row, number in enumerate(background.number):
         others = background.vectors[background.number != number]
-        weights, bias = measure_covariance(others).find_discriminants(model.means)
-        expected = weights @ background.vectors[row] + bias
+        layer = measure_covariance(others).find_discriminants(model.means)
+        expected = layer(background.vectors[row])
         np.testing.assert_allclose(scores[row], expected, atol=1e-5)
 
 
@@ -204,7 +202,7 @@ def test_annotated_background_is_used_whole_unless_calls_were_missed():
     noise = draw_rainy(1500)
     annotated = make_detector(model, make_background(noise, origin="annotated"), 1.0)
     from_site = make_detector(model, make_background(noise), 1.0)
-    np.testing.assert_array_equal(annotated.weights, from_site.weights)
+    np.testing.assert_array_equal(annotated.layer.weight, from_site.layer.weight)
     np.testing.assert_array_equal(annotated.thresholds, from_site.thresholds)
     alarms = annotated.score(draw_rainy(20_000)) >= annotated.thresholds
     allowed = 20_000 * make_background(noise).hop_s / 3600
@@ -214,10 +212,9 @@ def test_annotated_background_is_used_whole_unless_calls_were_missed():
     missed = make_background(noise, origin="annotated")
     detector = make_detector(model, missed, 1.0)
     keep = trim_background(model.means, missed)
-    weights, _ = measure_covariance(missed.vectors[keep]).find_discriminants(
-        model.means
-    )
-    np.testing.assert_array_equal(detector.weights, weights)
+    covariance = measure_covariance(missed.vectors[keep])
+    layer = covariance.find_discriminants(model.means)
+    np.testing.assert_array_equal(detector.layer.weight, layer.weight)
 
 
 def test_the_windows_with_the_highest_scores_are_trimmed():

@@ -13,7 +13,7 @@ from callshot.detection.background import (
     score_held_out,
     split_background,
 )
-from callshot.detection.detector import find_covariances, find_thresholds, make_detector
+from callshot.detection.detector import find_thresholds, make_detector
 from callshot.detection.learn import learn
 from callshot.detection.model_summary import (
     describe_model,
@@ -58,7 +58,7 @@ def test_recall_is_what_leaving_one_recording_out_gives(model):
 def test_false_alarms_are_background_windows_that_reach_a_threshold(model):
     expected = expect_scan(model, 2400.0)
     background = model.background
-    scores = score_held_out(model.means, background, find_covariances(background))
+    scores = score_held_out(model.means, background, background.covariances)
     count = 0
     for inside in split_background(background):
         rest = scores[~inside]
@@ -80,7 +80,7 @@ def test_false_alarms_are_background_windows_that_reach_a_threshold(model):
 def test_half_of_the_calls_cost_the_background_above_their_median(model):
     expected = expect_scan(model, 60.0)
     background = model.background
-    covariances = find_covariances(background)
+    covariances = background.covariances
     for number, name in enumerate(model.classes):
         own = []
         for row, example in enumerate(list_rows(model.examples.spans)):
@@ -91,8 +91,8 @@ def test_half_of_the_calls_cost_the_background_above_their_median(model):
                     if other.label == name and other.recording != example.recording
                 ]
                 mean = np.mean(others, axis=0)
-                weights, bias = covariances.whole.find_discriminants(mean[None])
-                own.append(float(model.examples.matrix[row] @ weights[0] + bias[0]))
+                layer = covariances.whole.find_discriminants(mean[None])
+                own.append(float(layer(model.examples.matrix[row])[0]))
         scores = score_held_out(model.means, background, covariances)[:, number]
         count = int(np.sum(scores >= np.median(own)))
         assert expected.costs[number] == predict_rate(count, background.hours)

@@ -152,7 +152,7 @@ def test_an_example_is_the_mean_of_the_windows_whose_centre_it_contains(
 
 def test_all_windows_are_the_background_where_levels_are_not_known(night):
     examples = night.vectors[:5]
-    site = measure_site(night.index, night.index.recordings, examples)
+    site = measure_site(night.index, examples)
     roots = find_roots(night.vectors)
     variances = (roots.var(axis=0), find_roots(examples).var(axis=0))
     scale = np.sqrt(np.average(variances, axis=0, weights=(len(roots), 64)))

@@ -467,7 +467,7 @@ def test_a_site_is_that_of_literal_sums(full, tmp_path):
     learned = learn(full / "clips", "mfcc", window_s=0.5, store=full / "store")
     result = scan(learned.model, full / "recordings", tmp_path / "index")
     examples = learned.model.examples.matrix
-    site = measure_site(result.index, result.index.recordings, examples)
+    site = measure_site(result.index, examples)
     everything = []
     quiet = []
     for recording in result.index.recordings:

@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from callshot.detection.model import AudioSettings, make_model
-from callshot.detection.onnx_export import export_onnx
+from callshot.detection.model import AudioSettings, export_onnx, make_model
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.centroid import log_odds
 from callshot.vectors import Vectors

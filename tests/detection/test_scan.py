@@ -22,7 +22,7 @@ from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.learn import learn
 from callshot.detection.model import load_model
 from callshot.detection.nearest import make_nearest_detector, measure_site
-from callshot.detection.scan import decide, find_best, scan
+from callshot.detection.scan import decide, find_windows, scan
 from callshot.detection.scan_files import scan_files
 from callshot.errors import InputError, OptionError
 from callshot.records import FAILURES, Finding
@@ -111,7 +111,7 @@ def test_the_best_windows_of_each_class_are_found_without_thresholds(
     detector = scan(field / "model.npz", index).detector
     if by_nearest_mean:
         model = load_model(field / "model.npz")
-        site = measure_site(index, index.recordings, model.examples.matrix)
+        site = measure_site(index, model.examples.matrix)
         detector = make_nearest_detector(model, site)
     found = []
     for recording in index.recordings:
@@ -127,10 +127,9 @@ def test_the_best_windows_of_each_class_are_found_without_thresholds(
             for label, values in zip(labels, scores, strict=True)
             if label >= 0
         ]
-    model = load_model(field / "model.npz")
-    best, windows = find_best(index, index.recordings, detector, 4, model, None)
-    assert len(windows) == 4 * len(detector.classes)
-    for number, threshold in enumerate(best.thresholds):
+    best = find_windows(index, detector, load_model(field / "model.npz"), 4)
+    assert sum(len(one["score"]) for one in best.windows) == 4 * len(detector.classes)
+    for number, threshold in enumerate(best.detector.thresholds):
         falling = sorted((score for label, score in found if label == number))[::-1]
         assert sum(score > threshold for score in falling) == 4
     result = scan(field / "model.npz", index, best=4)

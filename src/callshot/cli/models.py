@@ -353,8 +353,7 @@ def export(
 
     Example: callshot export calls.npz --onnx calls.onnx
     """
-    from callshot.detection.model import load_model
-    from callshot.detection.onnx_export import check_onnx_path, export_onnx
+    from callshot.detection.model import check_onnx_path, export_onnx, load_model
 
     check_onnx_path(onnx)
     learned = load_model(path)
@@ -468,8 +467,11 @@ def scan(
     """
     from rich.console import Console
 
-    from callshot.detection.scan_files import scan_files, scan_segment_files
-    from callshot.detection.terminal import show_scan
+    from callshot.detection.scan_files import (
+        scan_files,
+        scan_segment_files,
+        show_scan,
+    )
 
     if (recordings is None) == (segments is None):
         raise OptionError(
@@ -636,8 +638,12 @@ def score(
     """
     from rich.console import Console
 
-    from callshot.detection.score import open_scores, score_detections, write_scores
-    from callshot.detection.terminal import show_scores
+    from callshot.detection.score import (
+        open_scores,
+        score_detections,
+        show_scores,
+        write_scores,
+    )
     from callshot.review.journal import is_review
     from callshot.review.labels import LABELS
     from callshot.review.results import read_review
@@ -718,7 +724,7 @@ def convert(
     from callshot.detection.clips import write_clips
     from callshot.detection.events import EventTable, open_recordings, read_events
     from callshot.detection.exports import EXPORTS, MANIFEST, export_events
-    from callshot.detection.terminal import show_rejects
+    from callshot.detection.sentences import show_rejects
     from callshot.results import open_output_folder
     from callshot.review.journal import is_review
     from callshot.review.results import convert_review

@@ -1,11 +1,9 @@
 """Events and the clock times of recordings → detections by day and hour, as a table and a picture.
 
 An event counts in the hour in which it starts. An hour without any recording is not an hour without
-detections: it has no row in the table, and the picture shows it hatched. Of many classes, heat maps
-of those with the most detections are drawn, and one for all. Colours are counts, of one scale for
-all maps; of a few days, the counts are written in the cells; of many, a row is a week or four, and
-has their mean. A dot marks hours that were recorded for less than half as long as usual, in which
-there may have been more calls than were detected.
+detections: it has no row in the table, and the picture shows it hatched. A dot marks hours that
+were recorded for less than half as long as usual. Colours are counts, of one scale for all maps; of
+few days, the counts are written in the cells; of many, a row is the mean of one or four weeks.
 """
 
 import math
@@ -90,27 +88,11 @@ def count_activity(
 ) -> Frame:
     """Count events by the hour in which they start, and the minutes recorded in that hour.
 
-    Minutes of several recorders in the same hour are added. Every recorded hour has a row for each
-    label, also where nothing was detected.
+    `times` are when each recording began, as ISO 8601 or None, and how many seconds it has, also of
+    recordings without events. Minutes of several recorders in the same hour are added. Every
+    recorded hour has a row for each label (by default of the events). Events of recordings without
+    a clock time are not counted.
 
-    Parameters
-    ----------
-    events : polars.DataFrame
-        Events, in the EVENTS schema.
-    times : mapping
-        When each recording began, as ISO 8601 or None, and how many seconds it has, by the name
-        that the events use; also those without events.
-    labels : sequence of str, optional
-        The labels to count; those of the events by default.
-
-    Returns
-    -------
-    polars.DataFrame
-        The columns of ACTIVITY: a row for each hour and label. Events of recordings without a
-        clock time are not counted.
-
-    Examples
-    --------
     >>> events = pl.DataFrame({"recording": ["a"], "start_s": [1800.0], "label": ["roar"]})
     >>> times = {"a": ("2026-03-02T05:45:00", 3600.0)}
     >>> for row in count_activity(events, times).rows():
@@ -261,8 +243,7 @@ def _compose(
 ) -> None:
     """Draw a heat map for each class, with a dot in the cells of `short`.
 
-    `maps` are pairs of a title and detections, (rows, hours). A row is the mean of `step` days, of
-    which `days` has the first. Colours go up to `highest` detections.
+    `maps` are pairs of a title and detections, (rows, hours); a row is the mean of `step` days.
     """
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm
     from matplotlib.ticker import MaxNLocator

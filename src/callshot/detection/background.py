@@ -1,21 +1,13 @@
 """Background: vectors of windows without calls, and the recordings that they come from.
 
-A model keeps a sample of at most about 8192 windows, whole minutes. Whether a minute belongs to it
-depends on a hash of its recording and start, and on how many windows all recordings have. So
-background that is collected in parts, in any order, is the same as if it had been collected at
-once. An annotation that is added later removes the windows that it touches.
+A model keeps a sample of at most about 8192 windows, whole minutes, chosen by a hash. So background
+that is collected in parts, in any order, is the same as if it had been collected at once.
 
-Thresholds come from parts of the background, each scored by the others. A part is whole places, or
-whole recordings, because what is scanned next may be a new one: windows of a recording are like
-each other, and thresholds that take its weather as known are too low. What has more than half of
-all windows is divided, for the rest of the background would be too little to score it by: a place
-into its recordings, a recording into stretches. There are at most five parts, whatever the number
-of recordings.
-
-Recordings without labels are those that are scanned, so no new place is expected there.
-
-Mean and covariance (`Covariance`) do not depend on classes or aims, so all models of the same
-background can share them.
+Thresholds come from at most five parts of the background, each scored by the others. A part is
+whole places, or whole recordings, because what is scanned next may be a new one: windows of a
+recording are like each other, and thresholds that take its weather as known are too low. What has
+more than half of all windows is divided, for the rest would be too little to score it by. No new
+place is expected where recordings without labels are background: they are those that are scanned.
 """
 
 import math
@@ -28,6 +20,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.linalg import lu_factor, lu_solve
 
+from callshot.fewshot.centroid import LinearLayer
 from callshot.fewshot.classifiers import shrink_covariance
 from callshot.fewshot.kernels import streams
 from callshot.records import FloatArray, IntArray
@@ -35,6 +28,7 @@ from callshot.spans import Spans
 from callshot.vectors import FloatMatrix, Vectors, concat_vectors
 
 Span = tuple[float, float]
+Mask = NDArray[np.bool_]
 
 MAX_WINDOWS = 8192
 SAMPLED_S = 60.0  # windows that follow each other, so that events can be counted
@@ -56,8 +50,7 @@ class BackgroundRecording:
     calls_s  starts and ends of all annotations on it
     origin   "annotated": what is not annotated is background, unless a call was missed;
              "unlabelled": most of it is; "without calls": all of it is
-    place    where it was made, as far as its path tells; recordings of one place stay together
-             when background is held out
+    place    where it was made, as far as its path says
     """
 
     sha256: str
@@ -69,12 +62,7 @@ class BackgroundRecording:
 
 @dataclass(frozen=True, eq=False)
 class Background:
-    """Windows without calls.
-
-    windows   their vectors; `recording` of a window is the SHA-256 of its file
-    window_s  length of a window
-    hop_s     from the start of one window to the next
-    """
+    """Windows without calls; `recording` of a window is the SHA-256 of its file."""
 
     recordings: tuple[BackgroundRecording, ...]
     windows: Vectors
@@ -104,10 +92,13 @@ class Background:
         origins = [recording.origin for recording in self.recordings]
         return np.array(origins, np.str_)[self.number]
 
+    @cached_property
+    def covariances(self) -> "Covariances":
+        """The covariance of all windows, which classes and aims share."""
+        return measure_covariances(self)
 
-def find_free(
-    start_s: FloatArray, window_s: float, calls_s: Iterable[Span]
-) -> NDArray[np.bool_]:
+
+def find_free(start_s: FloatArray, window_s: float, calls_s: Iterable[Span]) -> Mask:
     """Return a mask of the windows that no call touches; `start_s` has their starts.
 
     >>> find_free(np.array([0.0, 3.0, 6.0, 9.0]), 3.0, [(2.0, 3.0), (9.0, 10.0)])
@@ -121,15 +112,11 @@ def find_free(
     return is_free
 
 
-def find_sampled(
-    sha256: str, start_s: FloatArray, windows_of_all: int
-) -> NDArray[np.bool_]:
+def find_sampled(sha256: str, start_s: FloatArray, windows_of_all: int) -> Mask:
     """Return a mask of the windows of a recording that are in the sample that a model keeps.
 
-    The sample has all windows while all recordings together have at most MAX_WINDOWS, then about
-    every second minute, every fourth, …, by a hash of the recording and the minute.
-    `windows_of_all` is how many windows all recordings have, `start_s` are the starts of those of
-    this recording.
+    The sample has all windows while all recordings together (`windows_of_all`) have at most
+    MAX_WINDOWS, then about every second minute, every fourth, …, by a hash of recording and minute.
     """
     keep_one_in = 1
     while windows_of_all > MAX_WINDOWS * keep_one_in:
@@ -205,16 +192,13 @@ def find_kept(
     start_s: FloatArray,
     window_s: float,
     windows_of_all: int,
-) -> NDArray[np.bool_]:
-    """Return a mask of the windows of a recording that no call touches and that are in the sample.
-
-    `start_s` are the starts of these windows; `windows_of_all` as in `find_sampled`.
-    """
+) -> Mask:
+    """Return a mask of the windows that no call touches and that are in the sample."""
     is_free = find_free(start_s, window_s, recording.calls_s)
     return is_free & find_sampled(recording.sha256, start_s, windows_of_all)
 
 
-def split_background(background: Background) -> Iterator[NDArray[np.bool_]]:
+def split_background(background: Background) -> Iterator[Mask]:
     """Yield a mask of the windows of each of at most five parts, which are held out in turn.
 
     Parts are whole places or recordings; what has more than half of all windows is divided.
@@ -248,11 +232,7 @@ def _number_units(background: Background) -> IntArray:
 
 
 def _assign_parts(unit: IntArray) -> IntArray:
-    """Return the number of the part of each window, so that parts have about the same size.
-
-    `unit` is the number of the unit of each window. Units come by falling size, each into the part
-    that is the smallest so far.
-    """
+    """Put units by falling size into the smallest part; return the part of each window."""
     unit_sizes = np.bincount(unit)
     part_of_unit = np.zeros(len(unit_sizes), np.int64)
     part_sizes = np.zeros(MAX_PARTS, np.int64)
@@ -264,7 +244,7 @@ def _assign_parts(unit: IntArray) -> IntArray:
 
 
 def _divide_majority(unit: IntArray, finer: IntArray) -> IntArray:
-    """Divide the unit that has more than half of all windows, if one does, by finer units.
+    """Divide the unit that has more than half of all windows by finer units.
 
     Both arrays have the number of the unit of each window, and so has the result.
     """
@@ -291,27 +271,26 @@ class Covariance:
     centre: FloatArray
     factors: tuple[FloatArray, IntArray]
 
-    def find_discriminants(self, means: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return weights and bias of each class: linear discriminants from the background.
+    def find_discriminants(self, means: FloatArray) -> LinearLayer:
+        """Return the linear discriminant of each class mean from the background.
 
-        `means` and the weights are (classes, dimensions). The scores `x @ weights.T + bias` of
-        background have mean 0 and standard deviation 1.
+        Its scores of background have mean 0 and standard deviation 1.
         """
         from_centre = means - self.centre
         unscaled = lu_solve(self.factors, from_centre.T, check_finite=False).T
         variances = np.einsum("nd,nd->n", unscaled, from_centre)  # of background scores
         smallest = np.finfo(np.float64).tiny
         deviations = np.sqrt(np.maximum(variances, smallest))
-        weights = unscaled / deviations[:, None]
-        return weights, -weights @ self.centre
+        weight = unscaled / deviations[:, None]
+        return LinearLayer(weight, -weight @ self.centre)
 
 
 @dataclass(frozen=True, eq=False)
 class Covariances:
-    """Covariance of all background; for each part, its windows (a mask) and that of the others."""
+    """Covariance of all background; for each part, its windows and the covariance of the others."""
 
     whole: Covariance
-    without: Sequence[tuple[NDArray[np.bool_], Covariance]]
+    without: Sequence[tuple[Mask, Covariance]]
 
 
 def measure_covariance(background: NDArray[np.floating]) -> Covariance:
@@ -323,7 +302,7 @@ def measure_covariance(background: NDArray[np.floating]) -> Covariance:
 
 
 def measure_covariances(
-    background: Background, keep: NDArray[np.bool_] | None = None
+    background: Background, keep: Mask | None = None
 ) -> Covariances:
     """Measure the covariance of the windows to keep (default: all), and without each part.
 
@@ -341,12 +320,11 @@ def measure_covariances(
 
 
 def find_event_scores(scores: FloatArray, background: Background) -> FloatArray:
-    """Return the thresholds at which the windows of background have 1, 2, 3, … events.
+    """Return the falling thresholds at which the windows of background have 1, 2, 3, … events.
 
-    `scores` has one score for each window. Windows of a recording that follow each other and reach
-    the threshold are one event; those of −inf never are. The thresholds fall. Events also merge as
-    a threshold falls, so the number of events may fall again: only the first time counts that
-    there are so many.
+    Windows of a recording that follow each other and reach the threshold are one event; those of
+    −inf never are. Events also merge as a threshold falls, so their number may fall again: only
+    the first time counts that there are so many.
     """
     order, follows_previous = _order_windows(background)
     ordered = scores[order]
@@ -381,15 +359,33 @@ def find_event_threshold(events: FloatArray, allowed: float) -> float:
     return float(base + mean_excess * np.log(count / allowed))
 
 
+def find_event_thresholds(
+    class_of_window: IntArray,
+    scores: FloatArray,
+    background: Background,
+    allowed: float,
+) -> FloatArray:
+    """Return for each class the score that about `allowed` of its events exceed.
+
+    `scores` are (windows, classes); a window counts for the class that it was found to be.
+    """
+    thresholds = []
+    for number, own_scores in enumerate(scores.T):
+        found_scores = np.where(class_of_window == number, own_scores, -np.inf)
+        events = find_event_scores(found_scores, background)
+        thresholds.append(find_event_threshold(events, allowed))
+    return np.array(thresholds)
+
+
 def false_alarm_factor(
     class_of_alarm: IntArray, background: Background, allowed: float, classes: int
 ) -> float:
     """Return f: with 95 %, there will be between allowed / f and allowed · f false alarms.
 
     `class_of_alarm` has the class of each window of the background that is a false alarm, −1 for
-    all others; windows of one class that follow each other are one event. `allowed` is the number
-    of events of each class. Its logarithm has the variance of a Poisson number, 1 / mean, or if it
-    is larger, the variance of the total over recordings divided by the total squared.
+    all others. `allowed` is the number of events of each class. Its logarithm has the variance of
+    a Poisson number, 1 / mean, or if it is larger, the variance of the total over recordings
+    divided by the total squared.
     """
     order, follows_previous = _order_windows(background)
     label = class_of_alarm[order]
@@ -410,11 +406,10 @@ def false_alarm_factor(
     return math.exp(DEVIATIONS * math.sqrt(variance))
 
 
-def _order_windows(background: Background) -> tuple[IntArray, NDArray[np.bool_]]:
-    """Return the rows of windows in order of recording and time, and which follow the one before.
+def _order_windows(background: Background) -> tuple[IntArray, Mask]:
+    """Return the rows of windows by recording and time, and whether each follows the one before.
 
-    Of n windows, the second result is a mask of n − 1: from the second window of that order on,
-    whether it is of the same recording as the one before, and starts one hop later.
+    The mask begins with the second row.
     """
     start_s = background.windows.spans.frame["start_s"].to_numpy()
     recording = background.number
@@ -430,12 +425,12 @@ def score_held_out(
 ) -> FloatArray:
     """Score each window of background for each class by the covariance of the other parts.
 
-    `means` are (classes, dimensions), the scores (windows, classes). A window scores lower with a
-    covariance that it is part of, and thresholds would be too low.
+    A window scores lower with a covariance that it is part of, and thresholds would be too low.
     """
     vectors = background.vectors
     scores = np.empty((len(vectors), len(means)))
     for in_part, covariance_of_others in covariances.without:
-        weights, bias = covariance_of_others.find_discriminants(means)
-        scores[in_part] = vectors[in_part] @ weights.T + bias
+        scores[in_part] = covariance_of_others.find_discriminants(means)(
+            vectors[in_part]
+        )
     return scores

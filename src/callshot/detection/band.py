@@ -20,7 +20,6 @@ import polars as pl
 from callshot.corpus.annotations.rows import FREQUENCIES
 from callshot.detection.background import (
     Background,
-    measure_covariances,
     score_held_out,
 )
 from callshot.encoders.spec import LOWEST_HZ, EncoderSpec, format_band
@@ -107,12 +106,12 @@ def measure_overlap(examples: Vectors, background: Background | None) -> float |
         if remaining.any():
             means.append(vectors[remaining].mean(axis=0))
             held_out.append(is_held_out)
-    covariances = measure_covariances(background)
+    covariances = background.covariances
     shares: list[float] = []
     for start in range(0, len(means), BLOCK_MEANS):  # to save memory
         block = np.array(means[start : start + BLOCK_MEANS])
-        weights, bias = covariances.whole.find_discriminants(block)
-        scores = vectors @ weights.T + bias  # (examples, means)
+        layer = covariances.whole.find_discriminants(block)
+        scores = layer(vectors)  # (examples, means)
         background_scores = score_held_out(block, background, covariances)
         for column, is_held_out in enumerate(held_out[start : start + BLOCK_MEANS]):
             is_other_label = label != label[is_held_out][0]

@@ -33,9 +33,8 @@ from callshot.report.figures.figure_io import CREATOR, open_figure
 from callshot.report.figures.layout import INK, TITLE_FONT, VERMILION, shorten
 from callshot.report.tables.table import safe_names
 from callshot.results import open_output_folder
+from callshot.spans import Row
 from callshot.version import __version__
-
-Row = dict[str, Any]
 
 TABLE = "clips.csv"
 PROVENANCE = "provenance.json"
@@ -87,7 +86,6 @@ def write_clips(
     """Cut clips of chosen events into a folder, all of them or none; see `choose_events`.
 
     Return the table of clips, and the events whose audio could not be read.
-    Clips that an earlier run wrote there are replaced; other files are never touched.
     """
     chosen = choose_events(complete_events(events), options.count, seed=options.seed)
     labels = unique_values(chosen, "label")
@@ -96,7 +94,6 @@ def write_clips(
     rejects = []
 
     def make(folder: Path) -> list[str]:
-        """Write clips, pictures and their table to a folder; return the names of the files."""
         for event in chosen.iter_rows(named=True):
             name = event["recording"]
             short_name = UNSAFE.sub("_", PurePosixPath(name).stem)[:MAX_STEM]
@@ -163,24 +160,8 @@ def choose_events(events: Frame, count: int, *, seed: int = 0) -> Frame:
     The best have the highest scores, the most uncertain the lowest: a little less, and they would
     not have been detected. For the sample, the events of a class are divided by score into `count`
     parts of equal size, and one is drawn from each. An event may be chosen for several reasons.
+    The result has the events by class and falling score, with the columns `rank` and `why`.
 
-    Parameters
-    ----------
-    events : polars.DataFrame
-        Events, in the EVENTS schema.
-    count : int
-        How many to choose of each class, for each of the three reasons.
-    seed : int
-        The same seed draws the same sample.
-
-    Returns
-    -------
-    polars.DataFrame
-        The chosen events by class and falling score, with columns `rank` (1: the best of its
-        class) and `why`.
-
-    Examples
-    --------
     >>> names = {"recording": "a.wav", "label": "roar", "end_s": 9.0}
     >>> events = pl.DataFrame(
     ...     [{**names, "start_s": float(n), "score": n / 10} for n in range(8)]
@@ -225,10 +206,7 @@ def draw_spectrogram(
     event: Mapping[str, Any],
     max_hz: float | None = None,
 ) -> bytes:
-    """Return a spectrogram of samples as PNG, with the edges of the event in them.
-
-    `start_s` is where the samples begin in the recording. Colours span the levels in the samples.
-    """
+    """Return a spectrogram of samples that begin at `start_s` as PNG, with the event in it."""
     max_hz = min(max_hz or np.inf, rate_hz / 2)
     edges_hz = np.linspace(0, max_hz, ROWS + 1)
     # Long windows for low calls, so that rows differ

@@ -1,28 +1,26 @@
 """Windows → a score for each class, and the threshold that a score must reach.
 
-With background, windows without calls of mean b and covariance S, the score of a window z is how
-many standard deviations of the background it lies from b in the direction of the class mean c:
+With background of mean b and covariance S, the score of a window z is how many standard deviations
+of the background it lies from b in the direction of the class mean c:
 
     (z − b) · S⁻¹ (c − b) / √((c − b) · S⁻¹ (c − b))
 
-S is that of Ledoit and Wolf, which has an inverse for any number of windows. So what varies in the
-background counts little: wind, rain, other animals. Without background the score is −|z − c|². A
-window whose scores are all below their thresholds is none of the classes.
+S is the covariance of Ledoit and Wolf, which has an inverse for any number of windows. So what
+varies in the background counts little: wind, rain, other animals. Without background the score is
+−|z − c|². A window whose scores are all below their thresholds is none of the classes.
 
 Background that was not listened to has calls: some that annotators missed, all of them in windows
 of a site without labels. There b and S leave out the 40 % of windows with the highest scores, and
 thresholds do not depend on the highest tenth. In annotated recordings this is done only if windows
 score nearly as the examples do: without their loudest windows, b and S do not know rain or wind.
-
-Whether calls were missed is decided at one aim, whatever the aim of a scan. So scores do not depend
-on the aim, and a threshold never rises when more false alarms are allowed.
+Whether calls were missed is decided at one aim, so that a threshold never rises when more false
+alarms are allowed.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from callshot.detection.background import (
     ANNOTATED,
@@ -31,9 +29,9 @@ from callshot.detection.background import (
     Background,
     Covariance,
     Covariances,
+    Mask,
     false_alarm_factor,
-    find_event_scores,
-    find_event_threshold,
+    find_event_thresholds,
     measure_covariance,
     measure_covariances,
     score_held_out,
@@ -50,9 +48,10 @@ from callshot.detection.nearest import (
 )
 from callshot.detection.verdicts import Calibration, calibrate
 from callshot.errors import InputError, OptionError
+from callshot.fewshot.centroid import LinearLayer
 from callshot.records import FloatArray, IntArray
+from callshot.vectors import FloatMatrix
 
-FloatMatrix = NDArray[np.floating]
 HIGHEST_AIM = 3600.0
 # False alarms per hour, at which it is decided whether calls were missed.
 USUAL_AIM = 1.0
@@ -70,8 +69,7 @@ class Detector:
     """What decides whether a window has a call, and of which class.
 
     means       classes × dimensions
-    weights     classes × dimensions, and `bias` of each class: the score of a window z is
-                weights · z + bias. None without background: the score is −|z − c|².
+    layer       gives the scores of a window z; None without background: −|z − c|²
     thresholds  the score that a window of each class must reach
     origin      what the thresholds were found from, in words
     curves      from scores to probabilities, by class, where there are verdicts
@@ -79,17 +77,16 @@ class Detector:
 
     classes: tuple[str, ...]
     means: FloatArray
-    weights: FloatArray | None
-    bias: FloatArray
+    layer: LinearLayer | None
     thresholds: FloatArray
     origin: str
     curves: Mapping[str, Calibration] = field(default_factory=dict)
 
     def score(self, vectors: FloatMatrix) -> FloatArray:
         """Return the score of each class for each window, windows × classes."""
-        if self.weights is None:
+        if self.layer is None:
             return -squared_distances(vectors, self.means)
-        return np.asarray(vectors @ self.weights.T + self.bias, np.float64)
+        return self.layer(vectors)
 
     def search(
         self, parts: Sequence[FloatMatrix]
@@ -115,23 +112,17 @@ class Detector:
 
 
 def make_detector(
-    model: Model,
-    background: Background | None,
-    false_alarms_per_h: float,
-    covariances: Covariances | None = None,
+    model: Model, background: Background | None, false_alarms_per_h: float
 ) -> Detector:
     """Return the detector of a model whose thresholds meet an aim of false alarms.
 
     The aim is per hour of background and class. Without enough background, thresholds come from
-    the examples alone. `covariances` are those of all windows of this background, where they are
-    known already.
+    the examples alone.
     """
     check_aim(false_alarms_per_h)
     if background is None or len(background.vectors) < MIN_WINDOWS:
         return _make_detector_of_examples(model)
-    # Scores are those of all windows of the background, (windows, classes).
-    chosen, scores = choose_covariances(model, background, covariances)
-    weights, bias = chosen.whole.find_discriminants(model.means)
+    chosen, scores = choose_covariances(model, background)
     medians = find_median_scores(model, chosen)
     absent = "labels" if UNLABELLED in background.origins else "calls"
     origin = f"{len(background.vectors)} windows without {absent}, "
@@ -141,8 +132,7 @@ def make_detector(
     return Detector(
         classes=model.classes,
         means=model.means,
-        weights=weights,
-        bias=bias,
+        layer=chosen.whole.find_discriminants(model.means),
         thresholds=choose_thresholds(scores, false_alarms_per_h, background, medians),
         origin=origin,
         curves=find_curves(model, chosen.whole),
@@ -154,32 +144,27 @@ def limit_alarms(
     model: Model,
     background: Background,
     false_alarms_per_h: float,
-    covariances: Covariances | None = None,
 ) -> NearestMeanDetector:
     """Give a nearest-mean detector limits, so that it meets an aim of false alarms.
 
     Windows must also exceed a score of their class, which depends on the covariance of the
     background. It is chosen so that in all of the background, about as many events of a class are
-    found as the aim allows, at least one. `covariances` as in `make_detector`.
+    found as the aim allows, at least one.
     """
-    # Scores are those of all windows of the background, (windows, classes).
-    covariances, scores = choose_covariances(model, background, covariances)
+    covariances, scores = choose_covariances(model, background)
     class_of_window, _ = nearest.search_held_out(background)
     allowed_events = max(1.0, false_alarms_per_h * background.hours)
-    thresholds = np.zeros(len(model.classes))
-    is_alarm = np.zeros(len(class_of_window), bool)
-    for number in range(len(model.classes)):
-        is_found = class_of_window == number
-        found_scores = np.where(is_found, scores[:, number], -np.inf)
-        event_scores = find_event_scores(found_scores, background)
-        thresholds[number] = find_event_threshold(event_scores, allowed_events)
-        is_alarm |= found_scores > thresholds[number]
+    thresholds = find_event_thresholds(
+        class_of_window, scores, background, allowed_events
+    )
+    own_scores = scores[np.arange(len(scores)), class_of_window]
+    is_alarm = own_scores > thresholds[class_of_window]
     class_of_alarm = np.where(is_alarm, class_of_window, BACKGROUND)
     factor = false_alarm_factor(
         class_of_alarm, background, allowed_events, len(thresholds)
     )
-    weights, bias = covariances.whole.find_discriminants(model.means)
-    return replace(nearest, limits=Limits(weights, bias, thresholds, factor))
+    layer = covariances.whole.find_discriminants(model.means)
+    return replace(nearest, limits=Limits(layer, thresholds, factor))
 
 
 def find_curves(
@@ -230,44 +215,27 @@ def make_scorer(
     """
     if isinstance(background, Site):
         return ShareScorer(means, background.background)
-    weights = None
-    bias = np.zeros(len(means))
-    if background is not None:
-        weights, bias = background.find_discriminants(means)
+    layer = None if background is None else background.find_discriminants(means)
     return Detector(
         classes=(),
         means=means,
-        weights=weights,
-        bias=bias,
+        layer=layer,
         thresholds=np.full(len(means), -np.inf),
         origin="",
     )
 
 
-def find_covariances(background: Background | None) -> Covariances | None:
-    """Measure the covariances of all windows of background.
-
-    Return None if there are too few, or if they are of recordings without labels, with calls.
-    """
-    if background is None or len(background.vectors) < MIN_WINDOWS:
-        return None
-    if UNLABELLED in background.origins:
-        return None
-    return measure_covariances(background)
-
-
 def choose_covariances(
-    model: Model, background: Background, covariances: Covariances | None = None
+    model: Model, background: Background
 ) -> tuple[Covariances, FloatArray]:
     """Choose which background windows count; return their covariances, and scores of all windows.
 
     Windows of annotated recordings are taken for background, unless more of them than the usual
     aim allows score half of what examples do: then calls were missed. The scores, (windows,
-    classes), are those of all windows by the covariance of other recordings. `covariances` are
-    those of all windows, where they are known already.
+    classes), are those of all windows by the covariance of other recordings.
     """
-    covariances = covariances or find_covariances(background)
-    if covariances is not None:
+    if UNLABELLED not in background.origins:
+        covariances = background.covariances
         scores = score_held_out(model.means, background, covariances)
         thresholds = find_thresholds(scores, USUAL_AIM * background.hours)
         like_calls = LIKE_CALLS * find_median_scores(model, covariances)
@@ -288,12 +256,11 @@ def check_aim(false_alarms_per_h: float) -> None:
         )
 
 
-def trim_background(means: FloatArray, background: Background) -> NDArray[np.bool_]:
+def trim_background(means: FloatArray, background: Background) -> Mask:
     """Return a mask of the windows to keep: all but the 40 % that score highest for a class.
 
-    Windows of recordings without calls are all kept. The covariance behind the scores is that of
-    the windows kept so far, so this is repeated a few times. `means` (classes, dimensions) are
-    those of the examples.
+    Windows of recordings without calls are all kept. The covariance behind the scores is of the
+    windows kept so far, so this is repeated a few times.
     """
     is_certain = background.origins == WITHOUT_CALLS  # has no calls, so it is kept
     keep = np.ones(len(is_certain), bool)
@@ -301,8 +268,7 @@ def trim_background(means: FloatArray, background: Background) -> NDArray[np.boo
         return keep
     for _ in range(TRIMMINGS):
         covariance = measure_covariance(background.vectors[keep])
-        weights, bias = covariance.find_discriminants(means)
-        scores = background.vectors @ weights.T + bias
+        scores = covariance.find_discriminants(means)(background.vectors)
         highest = scores.max(axis=1)
         limit = np.quantile(highest[~is_certain], 1 - TRIMMED_SHARE)
         keep = is_certain | (highest <= limit)
@@ -311,10 +277,10 @@ def trim_background(means: FloatArray, background: Background) -> NDArray[np.boo
 
 def find_median_scores(model: Model, covariances: Covariances) -> FloatArray:
     """Score examples for their own class; return the median score of each class."""
-    weights, bias = covariances.whole.find_discriminants(model.means)
+    layer = covariances.whole.find_discriminants(model.means)
     label = model.label
-    scores = np.einsum("nd,nd->n", model.examples.matrix, weights[label])
-    return find_medians(model, scores + bias[label])
+    scores = np.einsum("nd,nd->n", model.examples.matrix, layer.weight[label])
+    return find_medians(model, scores + layer.bias[label])
 
 
 def find_medians(model: Model, values: FloatArray) -> FloatArray:
@@ -410,8 +376,7 @@ def _make_detector_of_examples(model: Model) -> Detector:
     return Detector(
         classes=model.classes,
         means=model.means,
-        weights=None,
-        bias=np.zeros(len(model.classes)),
+        layer=None,
         thresholds=thresholds,
         origin="distances of the examples from the mean of the others of their label, which say "
         "nothing about false alarms",

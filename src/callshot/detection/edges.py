@@ -1,19 +1,18 @@
 """Active windows of a recording, and its audio → events: which calls there are, and their edges.
 
-Neighbours    Two active windows that follow each other, with a pause of at most `gap_s` in which
-              windows are not active, are neighbours.
-Stretch       Neighbouring windows of the same class.
-Part of a call
-              A window that contains half a call may be taken for another class. So a stretch is
-              dropped if each of its windows overlaps or touches a neighbouring stretch with a
-              higher score that is not dropped itself. A pause, whatever `gap_s`, parts calls.
-              Stretches of one class with nothing but dropped ones between them are one.
-Edges         Those of `refine_edges`, from windows alone.
-Calls         A window is often longer than a call. So the calls of a stretch, and their edges, come
-              from the level of the sound in the band of the class (`find_calls`). All other columns
-              of an event are those of its strongest window.
-Overlap       Events of one class that overlap are one: stretches that follow each other closely may
-              have windows with the same call.
+Neighbours  Two active windows that follow each other, with a pause of at most `gap_s` in which
+            windows are not active.
+Stretch     Neighbouring windows of the same class. It is dropped as a part of a call if each of its
+            windows overlaps or touches a neighbouring stretch with a higher score that is not
+            dropped itself: a window that contains half a call may be taken for another class. A
+            pause, whatever `gap_s`, parts calls. Stretches of one class with nothing but dropped
+            ones between them are one.
+Edges       Those of `refine_edges`, from windows alone.
+Calls       A window is often longer than a call. So the calls of a stretch, and their edges, come
+            from the level of the sound in the band of the class (`find_calls`). All other columns
+            of an event are those of its strongest window.
+Overlap     Events of one class that overlap are one: stretches that follow each other closely may
+            have windows with the same call.
 """
 
 import math
@@ -38,8 +37,7 @@ from callshot.errors import InputError
 from callshot.records import FloatArray
 from callshot.storage import to_path
 
-Columns = dict[str, NDArray[Any]]
-"""Arrays of one length."""
+Columns = dict[str, NDArray[Any]]  # arrays of one length
 Edges = tuple[float, float]
 FindCalls = Callable[[Any, Edges, FloatArray, FloatArray], list[Edges]]
 
@@ -83,11 +81,9 @@ class CallShape(NamedTuple):
 
 
 def describe_calls(model: Model, labels: Iterable[str]) -> dict[str, CallShape]:
-    """Return length, pauses and band of the calls of each label, from the examples of a model.
-
-    Labels whose examples have no audio are left out.
-    """
+    """Return length, pauses and band of the calls of each label that has examples with audio."""
     examples = model.examples.spans
+    clips = examples.frame["clip"]
     shapes = {}
     for label in sorted(set(labels)):
         rows = np.flatnonzero(np.array(model.examples.label) == label)
@@ -95,30 +91,23 @@ def describe_calls(model: Model, labels: Iterable[str]) -> dict[str, CallShape]:
         typical_s = float(np.median(lengths_s))
         step_s = float(np.clip(typical_s / COLUMNS, *COLUMNS_S))
         signals = []
-        bands_hz = []
-        for row, length_s in zip(rows, lengths_s, strict=True):
-            clip = examples["clip"][row]
-            if clip is None:
-                continue
-            signal = from_pcm(clip)
-            # In real time, whatever the speed of the encoder.
-            rate_hz = len(signal) / min(length_s, MAX_CLIP_S)
-            signals.append((signal, rate_hz))
-            bands_hz.append(find_band(signal, rate_hz, step_s))
+        for clip, length_s in zip(clips[rows], lengths_s, strict=True):
+            if clip is not None:
+                signal = from_pcm(clip)
+                # In real time, whatever the speed of the encoder.
+                signals.append((signal, len(signal) / min(length_s, MAX_CLIP_S)))
         if not signals:
             continue
+        bands_hz = [find_band(signal, rate_hz, step_s) for signal, rate_hz in signals]
         low_hz, high_hz = np.median(bands_hz, axis=0).tolist()
-        pauses_s = [PAUSE_SHARE * typical_s]
-        for signal, rate_hz in signals:
-            pause_s = _measure_pause(signal, rate_hz, (low_hz, high_hz), step_s)
-            pauses_s.append(pause_s)
+        pauses_s = [
+            _measure_pause(signal, rate_hz, (low_hz, high_hz), step_s)
+            for signal, rate_hz in signals
+        ]
+        pause_s = max(PAUSE_SHARE * typical_s, *pauses_s)
         shortest_s = float(np.quantile(lengths_s, 0.1))
         shapes[label] = CallShape(
-            min_s=MIN_SHARE * shortest_s,
-            pause_s=max(pauses_s),
-            step_s=step_s,
-            low_hz=low_hz,
-            high_hz=high_hz,
+            MIN_SHARE * shortest_s, pause_s, step_s, low_hz, high_hz
         )
     return shapes
 
@@ -138,8 +127,8 @@ def _measure_pause(
 def find_band(signal: NDArray[np.float32], rate_hz: float, step_s: float) -> Edges:
     """Return the lower and upper edge of the band with 90 % of the power of a call, in Hz.
 
-    In each twelfth of an octave, the power of the call is that of the columns of the clip which
-    have ten times the power of the quietest quarter of columns. The others are background.
+    In each twelfth of an octave, the call is the columns of the clip that have ten times the power
+    of the quietest quarter of columns.
     """
     edges_hz = np.geomspace(
         rate_hz / 2 ** (OCTAVES + 1), rate_hz / 2, OCTAVES * TONES + 1
@@ -242,10 +231,9 @@ class CallFinder:
     ) -> list[Edges]:
         """Return start and end of the calls of a stretch of active windows, in order of time.
 
-        `starts_s` and `ends_s` are those of its windows, `edges_s` the edges of the stretch that
-        follow from them alone. A sound is a call if most windows around its middle are active. A
-        window without a call has its other sounds, or if there are none its own edges, inside
-        `edges_s`.
+        `starts_s` and `ends_s` are those of its windows, `edges_s` the edges of the stretch by
+        these alone. A sound is a call if most windows around its middle are active. A window
+        without a call has its other sounds, or else its own part of `edges_s`.
         """
         shape = self.shapes.get(label)
         top_hz = self.reader.recording.rate_hz / 2
@@ -317,10 +305,9 @@ class CallFinder:
     def read_levels(
         self, span_s: Edges, shape: CallShape
     ) -> tuple[float, float, FloatArray]:
-        """Measure the level of the sound in the band of calls, column by column, in a span.
+        """Measure the level of the sound in the band of calls, in columns.
 
-        Return the start of the first column, the length of a column, both in seconds, and the
-        level of each column in dB.
+        Return start and length of the first column in seconds, and the level of each in dB.
         """
         rate_hz = round(self.reader.recording.rate_hz)
         step = max(1, round(shape.step_s * rate_hz))
@@ -391,10 +378,9 @@ def find_loudest(levels: FloatArray, columns: int) -> int:
 def find_missed(
     calls: Sequence[Edges], edges_s: Edges, starts_s: FloatArray, ends_s: FloatArray
 ) -> list[Edges]:
-    """Return events for windows that no call overlaps: the part of each inside `edges_s`.
+    """Return the part inside `edges_s` of each window that no call overlaps, joined to events.
 
-    `starts_s` and `ends_s` are those of windows. Calls and windows are in order of time.
-    Neighbouring parts are one event.
+    Calls and windows are in order of time.
     """
     missed: list[Edges] = []
     call_starts_s = np.array([start_s for start_s, _ in calls] + [np.inf])
@@ -593,15 +579,13 @@ def refine_edges(
 
     Its windows start from `first_start_s` to `last_start_s`, and the last of them ends at `end_s`.
     A call of the class typically lasts `call_s`, and is in the middle of the windows that it makes
-    active. As windows of `window_s` follow each other by `hop_s`, one short call makes windows
-    active for up to about `window_s`; only what goes beyond that makes an event longer than a
-    typical call. So its length is
+    active. One short call makes windows active for up to about `window_s`; only what goes beyond
+    that makes an event longer than a typical call. So its length is
 
         min(call_s + hop_s, window_s) + max(0, active_s − window_s),
         active_s = last_start_s − first_start_s + hop_s
 
-    and never more than all its windows. Without overlap these are the edges of its windows. An
-    event that begins or ends with the recording keeps that edge.
+    and never more than all its windows. An event at an end of the recording keeps that edge.
 
     >>> spacing = Spacing(3.0, 1.0, {"hoot": 1.0})
     >>> refine_edges(10.0, 12.0, 15.0, 1.0, spacing, 60.0)

@@ -1,7 +1,7 @@
 """Files of events, and the recordings that they are on → frames of the EVENTS schema.
 
-Events are detections or annotations: callshot's CSV and Parquet files, and all annotation formats
-that `callshot segment` reads. A row is an event or a reject.
+Events are detections or annotations, in CSV and Parquet files of callshot, and in all annotation
+formats. A row is an event or a reject.
 """
 
 from collections.abc import Iterable, Mapping
@@ -77,13 +77,14 @@ VERDICTS = {
 NO_OPTIONS = AnnotationOptions()
 PARQUET = ".parquet"
 EVENTS_FILE = "events.parquet"  # of callshot scan
+EVENTS_CSV = "events.csv"
 RESULT_LISTS = (SCAN_FACTS, "export.json")  # of callshot scan, of callshot convert
 PLACE = {"file": pl.String, "row": pl.Int64}  # of a row in the files that were read
 
 
 @dataclass(frozen=True)
 class RecordingFolder:
-    """The recordings of a folder: what their names are, and how long they are."""
+    """The recordings of a folder, some of which may be in other folders, `roots`."""
 
     library: Library
     recordings: Mapping[str, Recording]
@@ -91,7 +92,7 @@ class RecordingFolder:
     roots: Mapping[str, Path] = field(default_factory=dict)
 
     def find_file(self, name: str) -> Path:
-        """Return the absolute path of a recording; `roots` has those in other folders."""
+        """Return the absolute path of a recording."""
         root = self.roots.get(name, self.library.root)
         return root.absolute() / name
 
@@ -131,7 +132,7 @@ def find_event_table(path: Path) -> Path:
 def _convert_times(
     annotations: Iterable[Row], recordings: RecordingFolder
 ) -> tuple[list[Row], Rejects]:
-    """Return annotations with times in seconds, and a rejected row for each bad recording."""
+    """Return annotations with times in seconds, and a reject for each row of a bad recording."""
     rows = []
     rejects = []
     for row in annotations:
@@ -157,9 +158,8 @@ def read_events(
     match their checksums, except a text file that is given by its own path: people edit these.
 
     With `check`, rows become events as `callshot segment` takes annotations for calls; others are
-    rejected. Without it, all that have a start, an end and a label are kept: events may begin
-    before their recording or end after it, and may be there twice. They also have the columns of
-    PLACE.
+    rejected. Without it, all that have a start, an end and a label are kept, also beyond the ends
+    of their recording, and have the columns of PLACE.
     """
     path = find_event_table(path)
     is_parquet = path.suffix.lower() == PARQUET
@@ -240,7 +240,7 @@ def _read_named(
 
 
 def _parse_cells(annotation: Row) -> Row:
-    """Parse the columns of EVENTS (score, distance, …) of an annotation; keep its other columns."""
+    """Parse the columns of EVENTS (score, distance, …) of an annotation; keep its others."""
     cells = {normalize_name(name): cell for name, cell in annotation.items()}
     event = {
         name: cell

@@ -1,11 +1,9 @@
-"""Embed labelled calls, and windows without calls, in windows of their recordings.
+"""Embed labelled calls in windows of their recordings, as an index has them.
 
-One vector per call, and a reject for each call that has none. Calls of a table of segments are
-embedded as they were cut. Calls in recordings are embedded in windows of the recording, as an index
-has them (`AudioSettings.source`). A call that fits into a window gets one, with the call in its
-middle and the recording around it; at the ends of a recording it is moved inside. A longer call
-gets windows side by side, all inside the call, which overlap as little as possible. Nothing is
-padded, unless the recording is shorter than a window.
+A call that fits into a window is in its middle, with the recording around it; at the ends of a
+recording the window is moved inside. A longer call gets windows side by side, all inside the call,
+which overlap as little as possible. Nothing is padded, unless the recording is shorter than a
+window. Calls of a table of segments are embedded as they were cut.
 
 Calls from elsewhere can be mixed into background of other recordings first. Background without
 labels is found as in `callshot.corpus.mixing`, in windows of the encoder.
@@ -60,8 +58,7 @@ from callshot.spans import Spans
 from callshot.vectors import Vectors, concat_vectors
 
 Headers = dict[str, Recording]
-Errors = dict[int, str]
-"""By the row of the call."""
+Errors = dict[int, str]  # by the row of the call
 
 ROUNDING_S = 1e-9
 MIN_RATE_HZ = 10
@@ -80,8 +77,7 @@ def embed_calls(
     """Embed calls; return their vectors, rejected calls, and notes on recordings.
 
     Long calls get the mean of their windows; the column `windows` is the number of these. With
-    `refuse_silence`, calls without any sound are rejects. Vectors of joined encoders are
-    concatenated.
+    `refuse_silence`, calls without any sound are rejects.
     """
     if joined_encoder.scaled_dimensions:  # whose scale depends on a split
         raise OptionError(
@@ -151,7 +147,7 @@ def cut_windows(
 ) -> Spans:
     """Return the windows of calls as spans of recordings at the encoder's speed.
 
-    Their times are those at that speed, in whole samples, so that they are resampled once.
+    Their times are in whole samples at that speed, so that they are resampled once.
     """
     rows = []
     for call in read_as(calls, grid.rate_hz, settings).rows():
@@ -177,9 +173,6 @@ def place_windows(
     start_s: float, end_s: float, window_s: float, duration_s: float
 ) -> list[float]:
     """Return where the windows of a call begin in a recording of `duration_s`, in seconds.
-
-    A short call is in the middle of one window; a long one has windows side by side. All are
-    inside the recording.
 
     >>> place_windows(4.0, 5.0, window_s=3.0, duration_s=60.0)
     [3.0]
@@ -232,18 +225,12 @@ def read_headers(calls: Spans, settings: AudioSettings) -> tuple[Headers, Errors
             headers[path] = probe(calls.root / path, path, settings.source_rate_hz)
         except InputError as error:
             failed[path] = str(error)
-    errors = {}
-    for row, path in enumerate(calls.paths):
-        if path in failed:
-            errors[row] = failed[path]
-    return headers, errors
+    rows = enumerate(calls.paths)
+    return headers, {row: failed[path] for row, path in rows if path in failed}
 
 
 def find_silence(calls: Spans, settings: AudioSettings, headers: Headers) -> Errors:
-    """Return an error for each call without any sound, and for each that cannot be read.
-
-    Errors are by the row of the call. Calls of recordings without a header are left out.
-    """
+    """Return an error for each call without any sound, and for each that cannot be read."""
     rows = [row for row, path in enumerate(calls.paths) if path in headers]
     readable = calls.take(rows)
     rates_hz = [
@@ -263,8 +250,9 @@ def find_silence(calls: Spans, settings: AudioSettings, headers: Headers) -> Err
     return errors
 
 
-# The folder of each recording, and its path in there.
-Files = Sequence[tuple[Path, str]]
+Files = Sequence[
+    tuple[Path, str]
+]  # the folder of each recording, and its path in there
 
 MIN_WINDOWS = 100
 MAX_WINDOWS = 4096  # of a scan, as background without labels
@@ -292,12 +280,10 @@ def read_clips(
     spans = Spans.from_rows(rows, root=calls.root).with_columns(
         passband_hz=read_at_speed(spec).band
     )
-    clips: list[bytes | None] = []
-    for _, signal in load_audio(spans):
-        if isinstance(signal, InputError):
-            clips.append(None)
-        else:
-            clips.append(to_pcm(signal).tobytes())
+    clips = [
+        None if isinstance(signal, InputError) else to_pcm(signal).tobytes()
+        for _, signal in load_audio(spans)
+    ]
     column = pl.Series("clip", clips, pl.Binary)
     return replace(calls, frame=calls.frame.with_columns(column))
 
@@ -397,17 +383,11 @@ def sample_index(index: Index) -> Background | None:
     if sum(map(len, sampled)) < MIN_WINDOWS:
         return None
     windows = concat_vectors(sampled)
-    recordings = [
-        BackgroundRecording(
-            sha256=recording.path,  # which tells recordings of an index apart, too
-            windows=recording.windows,
-            origin=UNLABELLED,
-        )
+    # A path identifies a recording of an index, as its checksum would.
+    recordings = tuple(
+        BackgroundRecording(recording.path, recording.windows, origin=UNLABELLED)
         for recording in index.recordings
-    ]
-    return Background(
-        recordings=tuple(recordings),
-        windows=replace(windows, matrix=windows.matrix.astype(np.float32)),
-        window_s=index.settings.window_s,
-        hop_s=index.settings.hop_s,
     )
+    windows = replace(windows, matrix=windows.matrix.astype(np.float32))
+    settings = index.settings
+    return Background(recordings, windows, settings.window_s, settings.hop_s)

@@ -12,7 +12,7 @@ import polars as pl
 from callshot.corpus.annotations import audacity, raven
 from callshot.corpus.annotations.rows import add_times
 from callshot.corpus.audio import SUFFIXES
-from callshot.detection.events import EVENTS_FILE, RecordingFolder
+from callshot.detection.events import EVENTS_CSV, EVENTS_FILE, RecordingFolder
 from callshot.detection.index.clock import find_clock_time, parse_clock, shift_clock
 from callshot.errors import InputError, OptionError, check_choice
 from callshot.files import is_inside
@@ -233,7 +233,7 @@ def _export_csv(events: Frame, recordings: RecordingFolder | None) -> Files:
         VERDICTS, default=None, return_dtype=pl.String
     )
     rows = events.with_columns(confirmed=verdicts).rows()
-    yield "events.csv", format_csv([tuple(events.columns), *rows]).encode()
+    yield EVENTS_CSV, format_csv([tuple(events.columns), *rows]).encode()
 
 
 @output_format("parquet", on_page=True, suffix=".parquet")

@@ -1,14 +1,9 @@
-"""Examples and an encoder → a model; or a model and more examples → a larger one.
-
-Read the examples and what is background; embed both, keep the audio of examples, or mix it into the
-background of a site (`examples.py`); make a model (`model.py`).
-"""
+"""Examples and an encoder → a model; or a model and more examples → a larger one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -106,18 +101,12 @@ WINDOWS_S = (0.01, 3600.0)
 
 @dataclass(frozen=True)
 class LearningOptions:
-    """How annotations and audio are read; None means that of the model that is added to.
+    """How annotations and audio are read; None means as in the model that is added to.
 
-    annotations, format, annotation_options  as in `callshot segment`
-    window_s                    for encoders without a window; by default the median of the calls
-    channel                     "first", "mean", or the number of a channel
-    source_rate_hz              true rate of time-expanded recordings
-    background                  "auto": windows of annotated recordings that no annotation touches;
-                                "none"; or a folder of recordings without calls (an index of them,
-                                where examples are spans of an index)
-    site                        recordings in whose background examples are mixed
-    unknown_s                   with background "auto": the only recordings that have background,
-                                and their parts that may have calls beside the annotations
+    unknown_s  with background "auto": the only recordings that have background, and their parts
+               that may have calls beside the annotations
+
+    The others are those of `learn`.
     """
 
     annotations: Path | str | None = None
@@ -138,13 +127,16 @@ class LearningOptions:
         """Return the options, with the settings of a model where none is given."""
         if settings.source == SEGMENT:
             return self
-        inherited: dict[str, Any] = {
-            "window_s": settings.window_s,
-            "source_rate_hz": settings.source_rate_hz,
-            "channel": settings.channel_rule,
-        }
-        missing = [name for name in inherited if getattr(self, name) is None]
-        return replace(self, **{name: inherited[name] for name in missing})
+        return replace(
+            self,
+            window_s=self.window_s or settings.window_s,
+            source_rate_hz=(
+                settings.source_rate_hz
+                if self.source_rate_hz is None
+                else self.source_rate_hz
+            ),
+            channel=self.channel or settings.channel_rule,
+        )
 
 
 @dataclass(frozen=True)
@@ -320,8 +312,13 @@ def learn_examples(
         clips = read_clips(vectors.spans, spec, grid, settings)
         vectors = replace(vectors, spans=clips)
         if options.site is not None:
-            site = to_path(options.site)
-            vectors = _mix_into_site(vectors, site, spec, settings, embedding)
+            lost = clips.frame["clip"].is_null().arg_true().to_numpy()
+            if len(lost) > 0:
+                [location, *_] = describe_locations(clips.take(lost))
+                raise InputError(f"{location}: could not be read again")
+            library = find_recordings(to_path(options.site))
+            files = [(library.root, path) for path in library.paths]
+            vectors = mix_examples(vectors, files, spec, settings, embedding)
     elif options.site is not None:
         raise OptionError(
             "site: examples of a segments.parquet or of joined encoders cannot be mixed into "
@@ -343,11 +340,9 @@ def learn_examples(
     result = LearningResult(model, len(model.examples), rejects, notes)
     if earlier is not None:
         result = add_to_model(earlier, result)
-    background = result.model.background
-    if background is not None and len(background.vectors) > 0:
-        notes += say("doubts_of_background", background)
-    elif settings.source == RECORDING:
-        notes.append(f"{NO_BACKGROUND}; --background names recordings without calls")
+    if settings.source == RECORDING:
+        advice = f"{NO_BACKGROUND}; --background names recordings without calls"
+        notes += _describe_background(result.model.background, advice)
     return result
 
 
@@ -411,7 +406,6 @@ def learn_index(
     ]
     vectors, unpooled = _pool_examples(index, annotated, segmentation.segments)
     rejects = [*segmentation.rejects, *segmentation.skipped_files, *unpooled]
-    settings = AudioSettings(window_s=index.settings.window_s)
     background = None
     calls = segmentation.calls
     if options.background == AUTO:
@@ -433,27 +427,27 @@ def learn_index(
         vectors,
         encoder=name,
         fingerprint=index.settings.fingerprint,
-        settings=settings,
+        settings=AudioSettings(window_s=index.settings.window_s),
         licence="not known: vectors of another tool",
         inputs=tuple(sorted(inputs)),
         background=background,
     )
-    notes = list(segmentation.notes)
-    if background is None or len(background.vectors) == 0:
-        notes.append(NO_BACKGROUND)
-    else:
-        notes += say("doubts_of_background", background)
+    notes = [*segmentation.notes, *_describe_background(background, NO_BACKGROUND)]
     return LearningResult(model, len(model.examples), rejects, notes)
+
+
+def _describe_background(
+    background: Background | None, no_background: str
+) -> list[str]:
+    if background is None or len(background.vectors) == 0:
+        return [no_background]
+    return say("doubts_of_background", background)
 
 
 def _pool_examples(
     index: Index, recordings: Sequence[IndexedRecording], segments: Spans
 ) -> tuple[Vectors, list[Reject]]:
-    """Return the mean vector of the windows of each segment, and those without windows as rejects.
-
-    The column `windows` says how many windows it is the mean of. `recordings` are those of the
-    segments. Raise InputError if no segment has windows.
-    """
+    """Return the mean vector of the `windows` of each segment, and rejects without windows."""
     windows = {recording.path: index.read_rows(recording) for recording in recordings}
     matrix = []
     counts = []
@@ -480,10 +474,7 @@ def _pool_examples(
 def read_index_background(
     index: Index, recordings: Sequence[IndexedRecording], calls: Spans, origin: str
 ) -> Background:
-    """Return the background of some recordings of an index: their windows that no call touches.
-
-    `origin` is that of `BackgroundRecording`.
-    """
+    """Return the windows of some recordings of an index that no call touches."""
     descriptions = []
     windows = []
     window_s = index.settings.window_s
@@ -492,12 +483,9 @@ def read_index_background(
         sha256 = sha256_text("\n".join(recording.spans))
         own_calls = calls.frame.filter(path=recording.path)
         times_s = own_calls.select("start_s", "end_s").iter_rows()
+        place = find_place(recording.path)
         description = BackgroundRecording(
-            sha256=sha256,
-            windows=recording.windows,
-            calls_s=tuple(sorted(set(times_s))),
-            origin=origin,
-            place=find_place(recording.path),
+            sha256, recording.windows, tuple(sorted(set(times_s))), origin, place
         )
         descriptions.append(description)
         rows = index.read_rows(recording)
@@ -514,7 +502,7 @@ class Calls:
     """Labelled calls, how their audio is cut, and the files that they come from.
 
     inputs        role, file and sha256 of each file
-    segmentation  all annotations, also those that are no examples; None for a table
+    segmentation  all annotations, also of calls that are no examples; None for a table
     """
 
     spans: Spans
@@ -573,15 +561,12 @@ def embed_examples(
             progress=scale_progress(progress, 1 - share),
         )
         grid = find_grid(spec, settings)
-        embedded = windows.frame[rows]
-        window_vectors = make_windows(
-            embedded["sha256"].to_list(),
-            embedded["window_start_s"].to_numpy(),
-            grid.window_s,
-            matrix,
+        checksums, starts_s = windows.frame[rows]["sha256", "window_start_s"]
+        embedded = make_windows(
+            checksums.to_list(), starts_s.to_numpy(), grid.window_s, matrix
         )
         background = select_windows(
-            sorted(recordings), window_vectors, grid.window_s, grid.hop_s
+            sorted(recordings), embedded, grid.window_s, grid.hop_s
         )
     return EmbeddedExamples(joined_encoder, vectors, background, rejects, notes)
 
@@ -623,23 +608,6 @@ def _embed_in_better_band(
         "high frequency; all frequencies are used"
     )
     return replace(unfiltered, notes=[*unfiltered.notes, note])
-
-
-def _mix_into_site(
-    examples: Vectors,
-    site: Path,
-    spec: EncoderSpec,
-    settings: AudioSettings,
-    embedding: EmbedOptions,
-) -> Vectors:
-    """Return the examples, embedded in background of the recordings of a site."""
-    rows_without_clip = examples.spans.frame["clip"].is_null().arg_true().to_numpy()
-    lost = describe_locations(examples.spans.take(rows_without_clip))
-    if lost:
-        raise InputError(f"{lost[0]}: could not be read again")
-    library = find_recordings(site)
-    files = [(library.root, path) for path in library.paths]
-    return mix_examples(examples, files, spec, settings, embedding)
 
 
 def _refuse_options(values: Mapping[str, object], reason: str) -> None:
@@ -721,10 +689,7 @@ def segment_settings(spans: Spans) -> AudioSettings:
 def _choose_window(
     calls: Calls, joined_encoder: JoinedEncoder, options: LearningOptions
 ) -> AudioSettings:
-    """Return the settings of calls, with the length of a window if they come from recordings.
-
-    The length is None for an encoder with a window of its own.
-    """
+    """Return the settings of calls in recordings with a window, unless the encoder has its own."""
     settings = calls.settings
     if settings.source != RECORDING:
         return settings
@@ -743,9 +708,8 @@ def find_background(
 ) -> tuple[list[BackgroundRecording], Spans]:
     """Return the recordings that options ask for, and their windows to embed as background.
 
-    These windows are touched by no call, and in the sample that a model keeps (`find_kept`). They
-    are spans at the encoder's speed, with two columns more: `sha256` is the checksum of their
-    recording, `window_start_s` the real time at which they start.
+    These windows are spans at the encoder's speed, with two columns more: `sha256` is the checksum
+    of their recording, `window_start_s` the real time at which they start.
     """
     is_automatic = options.background == AUTO
     folder = options.site if is_automatic else options.background
@@ -779,12 +743,9 @@ def find_background(
             with explain_unreadable(root / path):
                 checksums[path] = sha256_file(root / path)
         table = _list_windows(recording, grid, checksums[path])
+        times_s = tuple(sorted(calls_s.get(path, ())))
         description = BackgroundRecording(
-            sha256=checksums[path],
-            windows=len(table),
-            calls_s=tuple(sorted(calls_s.get(path, ()))),
-            origin=origin,
-            place=find_place(path),
+            checksums[path], len(table), times_s, origin, find_place(path)
         )
         descriptions.append(description)
         tables.append(table)
@@ -806,7 +767,7 @@ def _list_calls_s(
 ) -> Mapping[str, set[Span]]:
     """Return start and end of all that may be a call, for each recording that has background.
 
-    These are the annotations, and the parts of recordings that nobody listened to (`unknown_s`).
+    These are the annotations, and the parts of recordings that are `unknown_s`.
     """
     calls_s: dict[str, set[Span]] = {path: set() for path in segmentation.annotated}
     annotated = segmentation.calls.frame.select("path", "start_s", "end_s")
@@ -821,11 +782,7 @@ def _list_calls_s(
 
 
 def _list_windows(recording: Recording, grid: WindowGrid, sha256: str) -> pl.DataFrame:
-    """Return the windows of a recording as rows; `sha256` is its checksum.
-
-    `start_s` and `end_s` are times at the encoder's speed, `window_start_s` is the start in real
-    time.
-    """
+    """Return the windows of a recording as rows; see `find_background`."""
     last_start = grid.to_samples(recording.duration_s) - grid.window
     start = np.arange(0, last_start + 1, grid.hop)
     times = {

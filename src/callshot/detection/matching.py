@@ -4,14 +4,10 @@ By events, detections are matched with annotations; by windows, both mark window
 A detection that is not correct may be another class's call under a wrong name, a call of its class
 in a wrong place or found before, or no annotated call at all: only the last is a false alarm.
 
-A detection and an annotation may be a pair if their IoU (the time they share, divided by the time
-that they cover together) is large enough. As in the few-shot task of DCASE, pairs are a maximum
-matching. Detections are added by falling score, and one that has found a partner keeps one: so the
-first n detections always have as many partners as a maximum matching of those n alone can give,
-and one pass serves all thresholds.
-
-Recordings have weights: 1 for the scores themselves, and how often each was drawn for a sample of
-recordings.
+A detection and an annotation may be a pair if their IoU is large enough. As in the few-shot task of
+DCASE, pairs are a maximum matching. Detections are added by falling score, and one that has found a
+partner keeps one: so one pass serves all thresholds. Recordings have weights: 1 for the scores
+themselves, and how often each was drawn for a sample of recordings.
 """
 
 from collections import deque
@@ -54,10 +50,7 @@ COUNTS = ("correct", "misplaced", "wrong_name", "false_alarms")  # by these numb
 def find_partners(
     detections: Frame, annotations: Frame, min_iou: float
 ) -> list[list[int]]:
-    """Return for each detection the rows of annotations that it may be matched with.
-
-    These are annotations of the same recording with `min_iou` or more; the best comes first.
-    """
+    """Return for each detection the annotations of its recording with `min_iou`, the best first."""
     partners: list[list[int]] = [[] for _ in range(len(detections))]
     ordered = annotations.with_row_index().sort("start_s", maintain_order=True)
     by_recording = ordered.partition_by("recording", as_dict=True)
@@ -92,10 +85,9 @@ def find_partners(
 def match_events(partners: Sequence[Sequence[int]]) -> IntArray:
     """Return the row of the annotation that each detection is matched with, or UNMATCHED.
 
-    `partners` are the possible annotations of each detection (`find_partners`), detections by
-    falling score. A detection gets an annotation if all earlier ones that have one can keep one,
-    if need be another. This is a maximum bipartite matching by augmenting paths (Kuhn); each path
-    is a shortest one, by breadth-first search.
+    `partners` are those of `find_partners`, detections by falling score. A detection gets an
+    annotation if all earlier ones that have one can keep one, if need be another. This is a maximum
+    bipartite matching by shortest augmenting paths (Kuhn).
 
     >>> match_events([[0, 1], [0], [1]]).tolist()
     [1, 0, -1]
@@ -153,10 +145,7 @@ class RankedDetections:
         return not np.isnan(self.score).any()
 
     def cumulate(self, weights: FloatArray) -> Scores:
-        """Return how many are detected, and of each outcome, by threshold from the highest down.
-
-        Each score is a threshold. `weights` are those of recordings.
-        """
+        """Return how many are detected, and of each outcome, by falling threshold: each score."""
         is_last_of_score = np.diff(self.score, append=-np.inf) != 0
         weight = weights[self.recording]
         counts = {"detected": np.cumsum(weight)[is_last_of_score]}
@@ -173,10 +162,8 @@ def measure(
 ) -> Scores:
     """Return counts and metrics over all classes, one value for each row of weights.
 
-    Weights are (samples, recordings). Precision, recall, F1 and false alarms are computed from
-    summed counts of detections with at least the threshold; average precision is the mean over
-    classes. Every detection that is not correct lowers precision, but only those that match no
-    annotated call are false alarms. Values are NaN where they are not defined.
+    Weights are (samples, recordings). Precision, recall, F1 and false alarms are of summed counts
+    of detections with at least the threshold; average precision is the mean over classes.
     """
     recordings = weights.shape[1]
     names = ("annotated", "detected", *COUNTS)
@@ -205,10 +192,7 @@ def measure(
 
 
 def average_precision(ranked: RankedDetections, weights: FloatArray) -> float:
-    """Return the sum of precision times the gain in recall, over all thresholds.
-
-    NaN where there are no annotations, or no scores.
-    """
+    """Return the sum of precision times the gain in recall, over all thresholds; NaN: undefined."""
     annotated = float(weights @ ranked.annotated)
     if annotated == 0 or not ranked.has_scores:
         return float("nan")
@@ -220,10 +204,7 @@ def average_precision(ranked: RankedDetections, weights: FloatArray) -> float:
 
 
 def precision_recall_curve(ranked: RankedDetections, by: str) -> Frame:
-    """Return a frame (PRECISION_RECALL) with a row for each threshold, from the highest down.
-
-    `by` is how detections were counted, "events" or "windows".
-    """
+    """Return PRECISION_RECALL with a row for each threshold, from the highest down."""
     weights = np.ones(len(ranked.annotated))
     counts = ranked.cumulate(weights)
     thresholds = np.unique(ranked.score)[::-1]
@@ -250,9 +231,8 @@ def find_threshold(
 ) -> Frame:
     """Return the lowest threshold of a class with at most so many false alarms per hour.
 
-    The result is a row of AIM_THRESHOLDS, empty but for the aim if no threshold meets it. `curve`
-    has the precision-recall curves of all classes. False alarms are counted by events; precision
-    and recall are by `by`, "events" or "windows".
+    The result is a row of AIM_THRESHOLDS, empty but for the aim if no threshold meets it. False
+    alarms are counted by events; precision and recall are by `by`.
     """
     events = curve.filter(by="events", label=label)
     meeting_aim = events.filter(events["false_alarms_per_hour"] <= aim_per_hour)
@@ -275,10 +255,7 @@ def find_threshold(
 
 
 def sample_weights(recordings: int, samples: int, seed: int) -> FloatArray:
-    """Return how often each recording is drawn, (samples, recordings).
-
-    A sample has as many draws as there are recordings.
-    """
+    """Return how often each recording is drawn with replacement, (samples, recordings)."""
     picks = np.empty((recordings, samples), np.uint32)
     base = streams.purpose_key(seed, "recordings of scores")
     numbers = np.arange(recordings, dtype=np.uint64)
@@ -335,10 +312,7 @@ class Task:
         return self.annotations.filter(is_unknown)
 
     def find_shortest(self, label: str) -> float:
-        """Return how long the shortest detections are: of a class, or of all if it has none.
-
-        0 if there are no detections.
-        """
+        """Return how long the shortest detections are: of a class, or of all if it has none."""
         detections = self.detections.filter(label=label)
         if detections.is_empty():
             detections = self.detections
@@ -370,10 +344,7 @@ class Task:
 
 
 def rank_events(task: Task, label: str) -> tuple[RankedDetections, Frame]:
-    """Match the detections of a class with its annotations; return them ranked, and outcomes.
-
-    Outcomes are a frame of OUTCOMES: first the detections, then the missed calls.
-    """
+    """Match the detections of a class with its annotations; return them ranked, and OUTCOMES."""
     detections = task.detections.filter(label=label).sort(
         "score", descending=True, nulls_last=True, maintain_order=True
     )
@@ -385,11 +356,9 @@ def rank_events(task: Task, label: str) -> tuple[RankedDetections, Frame]:
     missed = annotations.filter(is_missed).with_columns(
         outcome=pl.lit("missed"), score=None, annotated_label=None
     )
+    schema = pl.Schema(OUTCOMES)
     outcomes = pl.concat(
-        [
-            part.select(*OUTCOMES).cast(pl.Schema(OUTCOMES))
-            for part in (detected, missed)
-        ]
+        [part.select(*OUTCOMES).cast(schema) for part in (detected, missed)]
     )
 
     # The best that a detection can do is to contain a call: its IoU is then the length of the call
@@ -445,9 +414,9 @@ def rank_windows(
 ) -> RankedDetections:
     """Rank the windows that detections of a class touch; those that annotations touch are correct.
 
-    Windows of `window_s` follow each other without a gap from the start of each recording; the
-    last may be shorter. The score of a window is that of the best detection in it. So is its
-    outcome, if it is not correct; `outcome` is the frame that `rank_events` returns.
+    Windows of `window_s` follow each other without a gap from the start of each recording. A window
+    has score and outcome of the best detection in it, unless it is correct; `outcome` is the frame
+    that `rank_events` returns.
     """
     # What is on a call of the class is no false alarm in the windows beside the call.
     number = pl.col("outcome").replace_strict(
@@ -471,10 +440,7 @@ def rank_windows(
 
 
 def _touched_windows(events: Frame, window_s: float, *columns: str) -> Frame:
-    """Return a row for each event and each window that it shares time with.
-
-    The columns are recording, window (its number), and `columns` of the events.
-    """
+    """Return a row (recording, window, `columns`) for each window that each event touches."""
     first = (pl.col("start_s") / window_s).floor()
     last = (pl.col("end_s") / window_s).ceil()
     windows = pl.int_ranges(first.cast(pl.Int64), last.cast(pl.Int64))

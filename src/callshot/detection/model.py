@@ -1,12 +1,9 @@
 """A model: labelled example vectors, and everything that decides how vectors are made.
 
 Class means, counts and distances follow from the examples, which are kept in a fixed order. So two
-models merge into the one that all their examples give at once, whatever the order.
-
-A model keeps the plain audio of examples, so that it can be adapted to other recordings: of each
-label at most 20, chosen by a hash of their places, so that the choice does not depend on the order
-in which examples are added; of a long call the middle 10 s; 16 bit, at the rate of the encoder,
-with the peak at full scale.
+models merge into the one that all their examples give at once, whatever the order. A model keeps
+the plain audio of examples, so that it can be adapted to other recordings: of each label at most
+20, of a long call the middle 10 s; 16 bit, at the rate of the encoder, with the peak at full scale.
 
 The file of a model is an `.npz` without pickles:
 
@@ -26,8 +23,7 @@ The file of a model is an `.npz` without pickles:
                    plain audio of examples, 16 bit, one after the other; 0: not kept
 
 Readers ignore entries that they do not know; a change that they must know increases the version.
-The same examples give the same bytes.
-A model without background, rejected detections or clips has no entries for them.
+The same examples give the same bytes. What a model does not have, has no entries.
 """
 
 import json
@@ -50,6 +46,7 @@ from callshot.detection.background import (
 )
 from callshot.detection.index.index_files import IMPORTED
 from callshot.encoders.spec import find_differences
+from callshot.encoders.weights import import_package
 from callshot.errors import InputError, OptionError, count_text
 from callshot.fewshot.centroid import CentroidClassifier, LinearLayer
 from callshot.fewshot.kernels import streams
@@ -67,27 +64,11 @@ from callshot.storage import to_path
 from callshot.vectors import Vectors, concat_vectors
 from callshot.version import __version__
 
-Pcm = NDArray[np.int16]
+Arrays = dict[str, NDArray[Any]]
 
 MAX_CLIPS = 20  # of a label
 MAX_CLIP_S = 10.0
 FULL_SCALE = 32767
-
-
-def to_pcm(signal: NDArray[np.float32]) -> Pcm:
-    """Return a signal as 16 bit samples, with its peak at full scale.
-
-    >>> to_pcm(np.array([0.5, -0.25], np.float32))
-    array([ 32767, -16384], dtype=int16)
-    """
-    peak = float(np.abs(signal).max())
-    scaled = signal * (FULL_SCALE / peak) if peak > 0 else signal
-    return np.round(scaled).astype(np.int16)
-
-
-def from_pcm(clip: bytes) -> NDArray[np.float32]:
-    """Return the signal of the bytes of 16 bit samples."""
-    return np.frombuffer(clip, np.int16).astype(np.float32) / np.float32(FULL_SCALE)
 
 
 RECORDING = "recording"
@@ -104,6 +85,27 @@ EXAMPLE_COLUMNS = (
 )
 REJECTED_COLUMNS = ("label", "recording", "root", "path", "start_s", "end_s")
 NAMES = dict.fromkeys(("label", "recording", "root", "path"), pl.String())
+FORMAT = "callshot model"
+VERSION = 1
+SUFFIX = ".npz"
+
+
+def to_pcm(signal: NDArray[np.float32]) -> NDArray[np.int16]:
+    """Return a signal as 16 bit samples, with its peak at full scale.
+
+    >>> to_pcm(np.array([0.5, -0.25], np.float32))
+    array([ 32767, -16384], dtype=int16)
+    """
+    peak = float(np.abs(signal).max())
+    scaled = signal * (FULL_SCALE / peak) if peak > 0 else signal
+    return np.round(scaled).astype(np.int16)
+
+
+def from_pcm(clip: bytes) -> NDArray[np.float32]:
+    """Return the signal of the bytes of 16 bit samples."""
+    return np.frombuffer(clip, np.int16).astype(np.float32) / np.float32(FULL_SCALE)
+
+
 OPTION_NAMES = {
     "window_s": "--window",
     "channel_rule": "--channel",
@@ -121,7 +123,6 @@ class AudioSettings:
     source          "recording": windows of the recording around the call, as a scan has them;
                     "segment": the segment as `callshot segment` cut it
     window_s        length of a window, for encoders without one of their own
-    channel_rule    "first", "mean", or the number of a channel
     source_rate_hz  true rate of time-expanded recordings
     rate_hz, collar_s, peak_dbfs
                     how segments were cut; None if windows come from recordings
@@ -149,8 +150,7 @@ class Model:
                  confirmed, `clip` the bytes of the audio, null where it is not kept
     fingerprint  everything that decides its vectors, with the checksums of its weights
     background   windows without calls; None if there are none
-    rejected     detections that a reviewer rejected, with the label that they had; None if there
-                 are none
+    rejected     detections that a reviewer rejected, with the label that they had
     licence      of the weights of the encoder
     inputs       role, file and sha256 of recordings and annotations, without repetitions
     clip_rate_hz rate of the audio of examples; None if none is kept
@@ -233,14 +233,13 @@ def describe_locations(examples: Spans) -> list[str]:
 def make_model(examples: Vectors, **fields: Any) -> Model:
     """Return a model with its examples in a fixed order; the same example twice counts once.
 
-    Of each label, the examples with the lowest hash of their location keep their audio. `fields`
-    are the other fields of `Model`.
+    Of each label, the examples with the lowest hash of their location keep their audio.
     """
-    # Adds the columns that the examples do not have.
     optional = pl.DataFrame(schema={"clip": pl.Binary, "reviewed": pl.Boolean})
     frame = pl.concat([examples.spans.frame, optional], how="diagonal")
-    frame = frame.with_columns(pl.col("reviewed").fill_null(False))
-    frame = frame.select(*EXAMPLE_COLUMNS, "clip")
+    frame = frame.select(*EXAMPLE_COLUMNS, "clip").with_columns(
+        pl.col("reviewed").fill_null(False)
+    )
     row_of_example: dict[tuple[Any, ...], int] = {}
     for row, (*cells, _) in enumerate(frame.iter_rows()):
         key = (*cells, examples.matrix[row].tobytes())
@@ -349,13 +348,6 @@ def check_different(model: Model) -> None:
             )
 
 
-Arrays = dict[str, NDArray[Any]]
-
-FORMAT = "callshot model"
-VERSION = 1
-SUFFIX = ".npz"
-
-
 def check_model_path(path: Path) -> None:
     """Check, before any work, that a model can be written and no other file is overwritten."""
     if path.suffix != SUFFIX:
@@ -373,7 +365,7 @@ def _is_model(path: Path) -> bool:
 
 
 def write_model(model: Model, path: Path) -> None:
-    """Write a model; an earlier file of that name is replaced when the new one is whole."""
+    """Write a model."""
     check_model_path(path)
     examples = model.examples.spans
     facts = {
@@ -527,10 +519,7 @@ def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
 def _build_background(
     facts: Mapping[str, Any], arrays: Arrays, dimension: int
 ) -> Background:
-    """Return the background of a model file, whose examples have `dimension` numbers.
-
-    `facts` are the lengths of windows and hops, and what is known of each recording.
-    """
+    """Return the background of a model file, whose examples have `dimension` numbers."""
     recordings = []
     for entry in facts["recordings"]:
         calls_s = tuple(map(tuple, entry["calls_s"]))  # JSON has lists
@@ -550,10 +539,7 @@ def _build_background(
 def _check_vectors(
     name: str, vectors: NDArray[Any], count: int, dimension: int | None = None
 ) -> None:
-    """Raise ValueError unless there are `count` vectors of finite float32 numbers.
-
-    With `dimension`, each must have so many.
-    """
+    """Raise ValueError unless there are `count` vectors of finite float32 numbers."""
     shape = vectors.shape
     if vectors.dtype != np.float32 or len(shape) != 2 or shape[0] != count:
         raise ValueError(f"{name}: {count} rows, vectors of shape {shape}")
@@ -561,3 +547,86 @@ def _check_vectors(
         raise ValueError(f"{name}: of another dimension")
     if not np.isfinite(vectors).all():
         raise ValueError(f"{name}: expected finite numbers")
+
+
+ONNX_SUFFIX = ".onnx"
+PRODUCER_FIELD = b"\x12\x08callshot"  # field 2, of 8 bytes
+START_BYTES = 32
+# Version 8 of the format is what ONNX Runtime 1.14 and later read. The scores are log-odds:
+# a_n − log Σ exp a_m over the others, with the largest set apart.
+GRAPH = f"""<
+  ir_version: 8,
+  opset_import: ["": 17, "ai.onnx.ml": 3],
+  producer_name: "callshot",
+  producer_version: "{__version__}"
+>
+callshot (float[batch, {{dimensions}}] embedding) => (
+  double[batch, {{count}}] scores, double[batch, {{count}}] evidence, string[batch] label
+) {{{{
+  z = Cast <to = 11> (embedding)
+  products = MatMul (z, weight)
+  evidence = Add (products, bias)
+  other_evidence = Gather <axis = 1> (evidence, others)
+  largest = ReduceMax <axes = [2], keepdims = 1> (other_evidence)
+  gaps = Sub (other_evidence, largest)
+  terms = Exp (gaps)
+  sum = ReduceSum <keepdims = 0> (terms, last_axis)
+  log_sum = Log (sum)
+  reference = Squeeze (largest, last_axis)
+  lead = Sub (evidence, reference)
+  scores = Sub (lead, log_sum)
+  number = ArgMax <axis = 1, keepdims = 0> (evidence)
+  label = ai.onnx.ml.LabelEncoder (number)
+}}}}"""
+
+
+def check_onnx_path(path: Path) -> None:
+    """Check that an ONNX file can be written and no other file is overwritten."""
+    if path.suffix != ONNX_SUFFIX:
+        raise OptionError(
+            f"onnx: expected a name that ends in {ONNX_SUFFIX}, got {path}"
+        )
+
+    def is_own_file(file: Path) -> bool:
+        with file.open("rb") as stream:
+            return PRODUCER_FIELD in stream.read(START_BYTES)
+
+    check_new_file(path, "classifier", is_own_file)
+
+
+def export_onnx(model: Model, path: Path) -> None:
+    """Write the classifier of a model as ONNX: from a vector of the encoder to labels and scores.
+
+    The graph computes in float64, because |z|² may be large against the distances.
+    """
+    check_onnx_path(path)
+    check_classes(model)
+    onnx = import_package("onnx", "onnx")
+    count = len(model.classes)
+    text = GRAPH.format(dimensions=model.examples.matrix.shape[1], count=count)
+    made = onnx.parser.parse_model(text)
+    layer = model.layer
+    others = [[m for m in range(count) if m != n] for n in range(count)]
+    weights = {
+        "weight": np.ascontiguousarray(layer.weight.T),
+        "bias": layer.bias,
+        "others": np.array(others, np.int64),
+        "last_axis": np.array([2]),
+    }
+    for name, values in weights.items():
+        made.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    names = {"keys_int64s": list(range(count)), "values_strings": list(model.classes)}
+    for name, items in names.items():
+        attribute = onnx.helper.make_attribute(name, items)
+        made.graph.node[-1].attribute.append(attribute)
+    facts = {
+        "classes": json.dumps(model.classes, ensure_ascii=False),
+        "encoder": model.encoder,
+        "fingerprint": json.dumps(dict(model.fingerprint), sort_keys=True),
+        "licence": model.licence,
+    }
+    onnx.helper.set_model_props(made, facts)
+    onnx.checker.check_model(made)
+    make_folder(path.absolute().parent)
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(made.SerializeToString())

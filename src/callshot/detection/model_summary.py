@@ -1,15 +1,15 @@
 """A model → what people should know of it: its classes, doubtful examples, what to expect.
 
-Expected accuracy: every example is named by the class means of all examples in other recordings. An
-example of a class that no other recording has cannot be tested. The mean of fewer examples lies
-farther from every call, so the class of the left-out recording gets back what it loses on average.
+Expected accuracy: every example is named by the class means of all examples in other recordings.
+The mean of fewer examples lies farther from every call, so the class of the left-out recording gets
+back what it loses on average.
 
-Expected recall: the examples of each recording are scored by a detector that was made without them.
-With many recordings, some are left out together, and more of them if there are many classes.
+Expected recall: the examples of each recording, or of some together, are scored by a detector that
+was made without them.
 
 Expected false alarms: the mean of the background windows that reach the thresholds, which were
 chosen on them, and of those that reach the thresholds of the other parts of the background, which
-rest on less. The interval contains those of both.
+rest on less. The interval contains both.
 
 Each has an interval of 95 % for what as many new recordings, or hours, will show (`predict_share`,
 `predict_rate`). Calls of a label in one recording are alike, so they count as one.
@@ -22,14 +22,13 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from scipy.spatial.distance import cdist, pdist
 from scipy.stats import betabinom, nbinom
 
 from callshot.detection.background import (
     UNLABELLED,
     Background,
-    Covariances,
+    Mask,
     split_background,
 )
 from callshot.detection.detector import (
@@ -37,7 +36,6 @@ from callshot.detection.detector import (
     Detector,
     choose_covariances,
     choose_thresholds,
-    find_covariances,
     find_median_scores,
     find_medians,
     make_detector,
@@ -112,7 +110,7 @@ class LabelledVectors:
         return np.bincount(pairs[:, 0], minlength=self.classes)
 
     @cached_property
-    def testable(self) -> NDArray[np.bool_]:
+    def testable(self) -> Mask:
         """Whether another recording has the class of each example."""
         return self.count_recordings()[self.label] > 1
 
@@ -125,12 +123,11 @@ class LabelledVectors:
     def evidence_for(
         self, number: int, left_out: Sequence[int] | IntArray = ()
     ) -> FloatArray:
-        """Return how much each example looks like a class, by its mean in other recordings.
+        """Return how much each example looks like a class, by its mean c in other recordings.
 
-        `number` is that of the class. The evidence is 2 x·c − |c|² for an example x and a mean c:
-        the larger, the nearer. It is −inf if no other recording has the class. With `left_out`,
-        rows of examples of the class, the result is (examples, left out): in each column the mean
-        is without one of these examples. Otherwise it has one column.
+        The evidence is 2 x·c − |c|²: the larger, the nearer. It is −inf if no other recording has
+        the class. With `left_out`, rows of examples of the class, the result is (examples, left
+        out): in each column the mean is without one of these examples. Otherwise it has one column.
 
         |c|² is expected to be larger by variance / n for a mean of n examples. So that classes in
         the recording of an example, whose mean is without it, are not at a disadvantage, that
@@ -253,8 +250,8 @@ class ExampleTests(NamedTuple):
     scores       of the example for its own class; NaN where it is not testable
     """
 
-    is_testable: NDArray[np.bool_]
-    is_hit: NDArray[np.bool_]
+    is_testable: Mask
+    is_hit: Mask
     scores: FloatArray
 
 
@@ -263,29 +260,23 @@ def expect_scan(
 ) -> Expectation:
     """Return what a scan by thresholds is expected to find in other recordings.
 
-    Recordings of examples are left out in at most `max_parts` parts: fewer parts take less time,
-    and give more pessimistic results.
-
-    Raises
-    ------
-    InputError
-        If no threshold can be found.
+    Recordings of examples are left out in at most `max_parts` parts: fewer take less time, and give
+    more pessimistic results. Raise InputError if no threshold can be found.
     """
     background = model.background
-    covariances = find_covariances(background)
-    detector = make_detector(model, background, false_alarms_per_h, covariances)
+    detector = make_detector(model, background, false_alarms_per_h)
     classes = len(model.classes)
     recording = np.unique(model.examples.recording, return_inverse=True)[1]
     parts = FEW_PARTS if classes > MANY_CLASSES else max_parts
-    tests = _test_examples(model, recording % parts, false_alarms_per_h, covariances)
+    tests = _test_examples(model, recording % parts, false_alarms_per_h)
     tested_class = model.label[tests.is_testable]
     tested_recording = recording[tests.is_testable]
     pairs = np.unique(np.column_stack([tested_class, tested_recording]), axis=0)
     alarms = None
     costs: list[Interval | None] = [None] * classes
-    if detector.weights is not None:
-        assert background is not None  # it has weights
-        chosen, window_scores = choose_covariances(model, background, covariances)
+    if detector.layer is not None:
+        assert background is not None  # it has a layer
+        chosen, window_scores = choose_covariances(model, background)
         medians = find_median_scores(model, chosen)
         alarms = _predict_alarms(
             detector, background, window_scores, medians, false_alarms_per_h
@@ -308,12 +299,8 @@ def _test_examples(
     model: Model,
     part: IntArray,
     false_alarms_per_h: float,
-    covariances: Covariances | None,
 ) -> ExampleTests:
-    """Score the examples of each part by a detector that was made from the other parts.
-
-    `part` is the number of the part of each example; a part has whole recordings.
-    """
+    """Score the examples of each part by a detector that was made from the other parts."""
     names = np.array(model.classes)[model.label]  # of the class of each example
     is_testable = np.zeros(len(names), bool)
     is_hit = np.zeros(len(names), bool)
@@ -324,9 +311,7 @@ def _test_examples(
             continue
         others = replace(model, examples=model.examples.take(np.flatnonzero(~inside)))
         try:
-            detector = make_detector(
-                others, model.background, false_alarms_per_h, covariances
-            )
+            detector = make_detector(others, model.background, false_alarms_per_h)
         except InputError:  # a class of one example, and no background
             continue
         rows = np.flatnonzero(inside & np.isin(names, detector.classes))
@@ -349,10 +334,9 @@ def _predict_alarms(
 ) -> Interval:
     """Return the false alarms per hour, of all classes together, to expect in other background.
 
-    `scores` are those of the windows of the background, (windows, classes), and
-    `median_example_score` that of the examples of each class. Thresholds that were chosen on these
-    windows give too few alarms; thresholds chosen on the other parts, which are fewer windows,
-    give too many. The result is half-way between both, and its limits contain both.
+    `scores` are those of its windows. Thresholds that were chosen on these windows give too few
+    alarms; thresholds chosen on the other parts, which are fewer windows, give too many. The result
+    is half-way between both, and its limits contain both.
     """
     best = scores.argmax(axis=1)
     best_scores = scores[np.arange(len(best)), best]
@@ -377,8 +361,7 @@ def class_table(model: Model) -> pl.DataFrame:
     """Return a row per class: examples, recordings, recall by other recordings, one more example.
 
     `testable` examples have their class in another recording; `recall` is the share of them that
-    the examples of other recordings name right; `one_more` is what one more example of the class
-    would add to the mean recall of all classes.
+    the examples of other recordings name right; see `gain_of_one_more`.
     """
     vectors = model.examples.matrix.astype(np.float64)
     vectors -= vectors.mean(axis=0)  # near the origin, for fewer rounding errors
@@ -407,8 +390,7 @@ def similar_pairs(model: Model) -> pl.DataFrame:
     """Return the pairs of classes, the most similar first.
 
     `ratio` is the distance of the two means, divided by the typical distance (root mean square) of
-    examples from the mean of their class; below 1, the classes overlap strongly. It is null for
-    two classes with one example each.
+    examples from the mean of their class; null for two classes with one example each.
     """
     deviation = model.examples.matrix - model.means[model.label]
     squares = np.einsum("nd,nd->n", deviation, deviation)
@@ -459,18 +441,12 @@ def doubtful_examples(model: Model) -> pl.DataFrame:
 
 def expect_accuracy(classes: pl.DataFrame) -> Interval | None:
     """Return the mean recall to expect, from `class_table`; None if too few are tested."""
-    tested = classes.filter(pl.col("testable") > 0)
-    return _expect_mean_recall(
-        tested["recall"].to_numpy(), tested["recordings"].to_numpy()
-    )
+    recalls, recordings = classes.filter(pl.col("testable") > 0)["recall", "recordings"]
+    return _expect_mean_recall(recalls.to_numpy(), recordings.to_numpy())
 
 
 def _expect_mean_recall(recalls: FloatArray, recordings: IntArray) -> Interval | None:
-    """Return the mean recall over classes, and its interval in new recordings.
-
-    `recalls` has the recall of each class, `recordings` in how many recordings it was measured. The
-    interval is for as many new recordings of each class. None if too few were tested.
-    """
+    """Return the mean recall over classes, for as many new recordings; None if too few."""
     count = int(recordings.sum())
     if count < MIN_TESTED:
         return None
@@ -486,10 +462,7 @@ def expect_recall(model: Model, expected: Expectation) -> Interval | None:
 
 
 def explain_unknown(model: Model) -> str:
-    """Return why it cannot be predicted what a scan finds; "" if it can.
-
-    The reason is a key in the macro `model` of `sentences.txt`.
-    """
+    """Return why it cannot be predicted what a scan finds, as `sentences.txt` knows it, or ""."""
     background = model.background
     if are_clips(model):
         return "clips"

@@ -31,31 +31,24 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from callshot.detection.background import (
     Background,
-    find_event_scores,
-    find_event_threshold,
+    find_event_thresholds,
     split_background,
 )
-from callshot.detection.index.index_files import (
-    Index,
-    IndexedRecording,
-    read_span,
-    span_paths,
-)
+from callshot.detection.index.index_files import Index, read_span, span_paths
 from callshot.detection.index.windows import SILENCE_DBFS
 from callshot.detection.model import Model
 from callshot.detection.verdicts import Calibration
 from callshot.errors import InputError, count_text
+from callshot.fewshot.centroid import LinearLayer
 from callshot.fewshot.classifiers import signed_root
 from callshot.files import explain_unreadable
 from callshot.records import FloatArray, IntArray
 from callshot.records.table_files import open_npz
-from callshot.vectors import Vectors
+from callshot.vectors import FloatMatrix, Vectors
 
-FloatMatrix = NDArray[np.floating]
 BACKGROUND = -1  # the number of the class of windows without a call
 QUIET_SHARE = 1 / 6  # of the windows of a recording
 MAX_SAMPLE = 16384  # windows that scale and background are measured on
@@ -114,14 +107,12 @@ def squared_distances(vectors: FloatMatrix, means: FloatArray) -> FloatArray:
     return np.asarray(np.maximum(squares, 0.0))
 
 
-def measure_site(
-    index: Index, recordings: Sequence[IndexedRecording], examples: FloatMatrix
-) -> Site:
-    """Measure the scale of windows of recordings and examples, and the mean of quiet windows.
+def measure_site(index: Index, examples: FloatMatrix) -> Site:
+    """Measure the scale of windows and examples, and the mean of quiet windows.
 
     Silent windows do not count. Recordings that cannot be read are left out.
     """
-    total = max(1, sum(recording.windows for recording in recordings))
+    total = max(1, len(index))
     # The sample has every `step`-th window, and every `quiet_step`-th quiet window.
     step = math.ceil(total / MAX_SAMPLE)
     quiet_step = math.ceil(round(total * QUIET_SHARE + 1) / MAX_SAMPLE)
@@ -130,7 +121,7 @@ def measure_site(
     root_sum = np.zeros(index.settings.dimension)
     square_sum = np.zeros(index.settings.dimension)
     quiet_sum = np.zeros(index.settings.dimension)
-    for recording in recordings:
+    for recording in index.recordings:
         with suppress(InputError):  # which the scan reports
             parts = [
                 read_span(path, index.settings, verify=False)
@@ -249,28 +240,24 @@ class ShareScorer:
 class Limits:
     """What the score of a window of each class must exceed, apart from the rule of nearest means.
 
-    weights     classes × dimensions, and `bias` of each class: the score of a window z is
-                weights · z + bias
+    layer       gives the score of a window for each class
     thresholds  of each class
     factor      by which the number of false alarms can miss its aim
     """
 
-    weights: FloatArray
-    bias: FloatArray
+    layer: LinearLayer
     thresholds: FloatArray
     factor: float
 
     def apply(
         self, parts: Sequence[FloatMatrix], class_of_window: IntArray
     ) -> IntArray:
-        """Return the class of each window, set to BACKGROUND where its score is too low.
-
-        `parts` are the vectors of the windows of a recording, a matrix for each file of them.
-        """
+        """Return the class of each window, set to BACKGROUND where its score is too low."""
         rows = np.flatnonzero(class_of_window != BACKGROUND)
         label = class_of_window[rows]
         vectors = select_rows(parts, rows).astype(np.float64)
-        scores = np.einsum("nd,nd->n", vectors, self.weights[label]) + self.bias[label]
+        scores = np.einsum("nd,nd->n", vectors, self.layer.weight[label])
+        scores += self.layer.bias[label]
         is_too_low = scores <= self.thresholds[label]
         limited = class_of_window.copy()
         limited[rows[is_too_low]] = BACKGROUND
@@ -404,13 +391,9 @@ class NearestMeanDetector:
             return self
         lowered = replace(self, thresholds=self.thresholds / 2)
         class_of_window, scores = lowered.search_held_out(background)
-        thresholds = []
-        for number, lowest in enumerate(lowered.thresholds):
-            is_found = class_of_window == number
-            found_scores = np.where(is_found, scores[:, number], -np.inf)
-            events = find_event_scores(found_scores, background)
-            thresholds.append(max(lowest, find_event_threshold(events, allowed)))
-        return replace(self, thresholds=np.minimum(self.thresholds, thresholds))
+        reached = find_event_thresholds(class_of_window, scores, background, allowed)
+        raised = np.maximum(lowered.thresholds, reached)
+        return replace(self, thresholds=np.minimum(self.thresholds, raised))
 
 
 def make_nearest_detector(model: Model, site: Site) -> NearestMeanDetector:

@@ -1,10 +1,7 @@
-"""A model and recordings, or an index of them → events with a label, or "none of these".
+"""A model and recordings, or an index of them → events with a label.
 
 A window is active if it is not silent, and has a call by thresholds (`detector.py`) or by the
-nearest mean (`nearest.py`). Recordings are read and scored in several threads; the result does not
-depend on them. On a cluster, each recording is an item of work.
-
-Active windows of a recording become events: see `edges.py`.
+nearest mean (`nearest.py`). Active windows become events: see `edges.py`.
 """
 
 import math
@@ -13,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -26,7 +23,6 @@ from callshot.detection.background import WITHOUT_CALLS, Background
 from callshot.detection.detector import (
     Detector,
     check_aim,
-    find_covariances,
     find_curves,
     find_medians,
     limit_alarms,
@@ -45,7 +41,11 @@ from callshot.detection.index.index_files import (
     read_span,
     span_paths,
 )
-from callshot.detection.index.index_recordings import group_notes, index_recordings
+from callshot.detection.index.index_recordings import (
+    IndexResult,
+    group_notes,
+    index_recordings,
+)
 from callshot.detection.index.windows import SILENCE_DBFS, find_spec
 from callshot.detection.model import (
     SEGMENT,
@@ -76,7 +76,7 @@ from callshot.errors import (
 )
 from callshot.jobs import Cluster, Job, Pool
 from callshot.records import Progress, Reject, no_progress, scale_progress
-from callshot.records.frames import EVENTS, Frame
+from callshot.records.frames import Frame
 from callshot.storage import to_path
 
 SOUND = "sound"
@@ -112,20 +112,15 @@ NO_LABELS = (
 class ScanResult:
     """What was found.
 
-    events      a frame with the columns of EVENTS
-    detector    classes, thresholds, and what these were found from
-    index       the windows that were scanned
-    recordings  of the index that were scanned
-    windows, active
-                how many windows were scanned, and how many had a call
-    rejects     recordings that could not be read, and why
-    notes       what is unusual about recordings
-    false_alarms
-                aim per hour and class of the thresholds; None if they have no aim
-    gap_s, edges, best
-                options of `scan`
-    adapted_model
-                the model as it was used, if it has other examples or background than `model`
+    events         a frame with the columns of EVENTS
+    detector       classes, thresholds, and what these were found from
+    index          the windows that were scanned
+    recordings     that could be scanned
+    windows        how many were scanned, and how many were `active`: had a call
+    rejects        recordings that could not be read, and why
+    notes          what is unusual about recordings
+    false_alarms   aim per hour and class of the thresholds; None if they have no aim
+    adapted_model  the model as it was used, if it has other examples or background than `model`
     """
 
     model: Model
@@ -265,9 +260,16 @@ def scan(
     encoder = encoder or model.encoder
     options = format_options(encoder_options)
     if isinstance(recordings, Index) or is_index(to_path(recordings)):
-        opened, scanned, rejects, notes = _use_index(recordings, model, hop_s)
+        opened = recordings if isinstance(recordings, Index) else open_index(recordings)
+        _check_index(model, opened, hop_s)
+        rejects = list(opened.rejects)
+        notes = []
+        try:
+            rejects = [*read_rejects(opened.folder / REJECTS), *rejects]
+        except InputError as error:
+            notes.append(str(error))
     else:
-        opened, scanned, rejects, notes = _make_index(
+        made = _make_index(
             recordings,
             index,
             model,
@@ -280,41 +282,32 @@ def scan(
             cluster=cluster,
             progress=scale_progress(progress, INDEXING),
         )
+        opened, rejects, notes = made.index, made.rejects, made.notes
         progress = scale_progress(progress, 1 - INDEXING)
 
-    is_imported = opened.settings.is_imported
     choice = choose_detector(
         model,
         opened,
-        scanned,
-        None if is_imported else find_spec(encoder, options),
+        None if opened.settings.is_imported else find_spec(encoder, options),
+        EmbedOptions(device=device, threads=threads),
         false_alarms=false_alarms,
         adapt=adapt,
-        device=device,
-        threads=threads,
     )
-    best_windows: Frame | None = None
+    progress(CHOOSING, "examples and background")
     if best is not None:
         note = f"at most {count_text(best, 'window')} of each class, with the highest scores; "
-        note += "many may be no calls"
-        ranked, best_windows = find_best(
-            opened, scanned, choice.detector, best, model, threads
-        )
-        notes.append(note)
-        choice = choice._replace(detector=ranked, false_alarms=None)
-    progress(CHOOSING, "examples and background")
-    progress = scale_progress(progress, 1 - CHOOSING)
-    detector = choice.detector
+        notes.append(f"{note}many may be no calls")
+        choice = choice._replace(false_alarms=None)
     notes += choice.notes
-    notes += check_precision(detector, precision)
-    found = _find_windows(
+    notes += check_precision(choice.detector, precision)
+    found = find_windows(
         opened,
-        scanned,
-        detector,
-        best_windows,
+        choice.detector,
+        model,
+        best,
         threads=threads,
         cluster=cluster,
-        progress=progress,
+        progress=scale_progress(progress, 1 - CHOOSING),
     )
     detected, unread = _join_windows(
         found,
@@ -325,7 +318,12 @@ def scan(
         threads=threads,
     )
     events = drop_rejected(detected, model, find_folders(found.recordings))
-    events = _drop_improbable(events, precision, best)
+    # Without an aim, drop what is clearly more likely wrong than right.
+    if precision is not None:
+        events = events.filter(pl.col("probability") >= precision)
+    elif best is None:
+        is_wrong = pl.col("probability_high") < LIKELY_WRONG
+        events = events.filter(is_wrong.not_() | is_wrong.is_null())
     if len(events) < len(detected) and precision is None:
         dropped = count_text(len(detected) - len(events), "event")
         notes.append(
@@ -334,7 +332,7 @@ def scan(
     return ScanResult(
         model=model,
         events=events,
-        detector=detector,
+        detector=found.detector,
         index=opened,
         recordings=found.recordings,
         windows=sum(recording.windows for recording in found.recordings),
@@ -367,124 +365,89 @@ def _check_limits(
         raise OptionError("best: cannot be combined with --false-alarms; remove one")
 
 
-class _ScannedIndex(NamedTuple):
-    """An open index, its recordings that are scanned, those that it left out, and notes."""
-
-    opened: Index
-    recordings: list[IndexedRecording]
-    rejects: list[Reject]
-    notes: list[str]
-
-
-def _use_index(
-    index: Path | str | Index, model: Model, hop_s: float | None
-) -> _ScannedIndex:
-    """Open an index, and check that it suits the model; a damaged list of rejects is a note."""
-    opened = index if isinstance(index, Index) else open_index(index)
-    _check_index(model, opened, hop_s)
-    rejects = list(opened.rejects)
-    notes = []
-    try:
-        rejects = [*read_rejects(opened.folder / REJECTS), *rejects]
-    except InputError as error:
-        notes.append(str(error))
-    return _ScannedIndex(opened, list(opened.recordings), rejects, notes)
-
-
 def _make_index(
     recordings: Path | str,
     folder: Path | str | None,
     model: Model,
     encoder: str,
     encoder_options: Mapping[str, str],
-    *,
-    hop_s: float | None,
-    follow_links: bool,
-    device: str,
-    threads: int | None,
-    cluster: Cluster | None,
-    progress: Progress,
-) -> _ScannedIndex:
-    """Index recordings in a folder, with the same settings as the model was learned."""
+    **options: Any,
+) -> IndexResult:
+    """Index recordings with the settings of the model; the index has only these recordings.
+
+    Earlier runs may have indexed recordings that are gone, or failed now.
+    """
     check_has_encoder(model)
     if folder is None:
         raise OptionError(
             "index: name the folder in which the windows of recordings are stored"
         )
     joined = find_joined_encoder(encoder, encoder_options)
-    check_fingerprint(model, joined.name, joined_fingerprint(joined, device))
+    fingerprint = joined_fingerprint(joined, options["device"])
+    check_fingerprint(model, joined.name, fingerprint)
     result = index_recordings(
         recordings,
         folder,
         encoder,
         encoder_options=encoder_options,
         window_s=model.settings.window_s,
-        hop_s=hop_s,
         channel=model.settings.channel_rule,
-        follow_links=follow_links,
-        device=device,
-        threads=threads,
-        cluster=cluster,
-        progress=progress,
+        **options,
     )
-    scanned = _list_readable(
-        result.index, recordings, result.rejects, follow_links=follow_links
-    )
-    return _ScannedIndex(result.index, scanned, result.rejects, result.notes)
-
-
-def _list_readable(
-    index: Index, folder: Path | str, rejects: Sequence[Reject], *, follow_links: bool
-) -> list[IndexedRecording]:
-    """Return the recordings of a folder in its index, without the rejects.
-
-    The index may have recordings of earlier runs that are gone, or failed now.
-    """
-    library = find_recordings(to_path(folder), follow_links=follow_links)
-    readable = set(library.paths) - {reject.file for reject in rejects}
-    scanned = [
-        recording for recording in index.recordings if recording.path in readable
-    ]
+    library = find_recordings(to_path(recordings), follow_links=options["follow_links"])
+    readable = set(library.paths) - {reject.file for reject in result.rejects}
+    indexed = result.index.recordings
+    scanned = tuple(recording for recording in indexed if recording.path in readable)
     if not scanned:
         raise InputError(
-            f"{folder}: no recording could be scanned (the first: {rejects[0].reason})"
+            f"{recordings}: no recording could be scanned "
+            f"(the first: {result.rejects[0].reason})"
         )
-    return scanned
+    return replace(result, index=replace(result.index, recordings=scanned))
 
 
-class _FoundWindows(NamedTuple):
+class FoundWindows(NamedTuple):
     """The windows with a call of the recordings that could be scanned.
 
-    recordings  that were scanned
-    windows     the columns of the windows with a call, for each of these recordings
-    silent      a note for each recording that is silent from start to end
-    rejects     recordings that could not be scanned
+    windows   the columns of the windows with a call, for each of the recordings
+    silent    a note for each recording that is silent from start to end
+    rejects   recordings that could not be scanned
     """
 
+    detector: AnyDetector
     recordings: list[IndexedRecording]
     windows: list[Columns]
     silent: list[str]
     rejects: list[Reject]
 
 
-def _find_windows(
+def find_windows(
     index: Index,
-    recordings: Sequence[IndexedRecording],
     detector: AnyDetector,
-    best_windows: Frame | None,
+    model: Model,
+    best: int | None = None,
     *,
-    threads: int | None,
-    cluster: Cluster | None,
-    progress: Progress,
-) -> _FoundWindows:
+    threads: int | None = None,
+    cluster: Cluster | None = None,
+    progress: Progress = no_progress,
+) -> FoundWindows:
     """Find the windows with a call in each recording.
 
-    With `best_windows` (columns recording and start_s), only these count.
+    With `best`, these are so many of each class, with the highest scores, and the detector of the
+    result has thresholds just below them. Windows that a reviewer rejected do not count. Of equal
+    scores, the first windows count.
     """
-    found = _FoundWindows(recordings=[], windows=[], silent=[], rejects=[])
-    total_s = sum(recording.duration_s for recording in recordings)
+    if best is not None:
+        no_thresholds = np.full(len(detector.classes), -np.inf)
+        detector = replace(detector, thresholds=no_thresholds)
+        if isinstance(detector, NearestMeanDetector):
+            detector = replace(detector, passes=0)
+    found = FoundWindows(detector, recordings=[], windows=[], silent=[], rejects=[])
+    total_s = sum(recording.duration_s for recording in index.recordings)
+    roots = find_folders(index.recordings)
+    ranked = []
     for recording, windows in find_active_windows(
-        index, recordings, detector, threads=threads, cluster=cluster
+        index, detector, threads=threads, cluster=cluster
     ):
         progress(recording.duration_s / total_s, "scanning")
         if isinstance(windows, InputError):
@@ -493,10 +456,16 @@ def _find_windows(
         if windows.silent == recording.windows:
             found.silent.append(f"{recording.path}: silent from start to end")
         columns = windows.columns
-        if best_windows is not None:
-            starts_s = best_windows.filter(recording=recording.path)["start_s"]
-            is_best = np.isin(columns["start_s"], starts_s)
-            columns = {name: column[is_best] for name, column in columns.items()}
+        if best is not None:
+            spans = pl.DataFrame(
+                {name: columns[name] for name in ("start_s", "end_s", "score")}
+            ).with_columns(
+                recording=pl.lit(recording.path),
+                label=pl.Series(columns["label"].tolist(), dtype=pl.String),
+            )
+            own = _take_best(drop_rejected(spans, model, roots), best)
+            ranked.append(own)
+            columns = _select_starts(columns, own)
         found.recordings.append(recording)
         found.windows.append(columns)
     if not found.recordings:
@@ -504,11 +473,39 @@ def _find_windows(
             f"{index.folder}: no recording could be scanned "
             f"(the first: {found.rejects[0].reason})"
         )
-    return found
+    if best is None:
+        return found
+    highest = _take_best(pl.concat(ranked), best)
+    chosen = [
+        _select_starts(columns, highest.filter(recording=recording.path))
+        for recording, columns in zip(found.recordings, found.windows, strict=True)
+    ]
+    lowest = dict(highest.group_by("label").agg(pl.col("score").min()).iter_rows())
+    scores = np.array([lowest.get(label, np.inf) for label in detector.classes])
+    # A score must exceed a threshold of the nearest mean.
+    below = np.nextafter(scores, -np.inf)
+    thresholds = np.where(np.isinf(scores), scores, below)
+    return found._replace(
+        detector=replace(detector, thresholds=thresholds), windows=chosen
+    )
+
+
+def _take_best(windows: Frame, best: int) -> Frame:
+    """Return the `best` windows of each class, of equal scores the first."""
+    falling = windows.sort(
+        "score", "recording", "start_s", descending=[True, False, False]
+    )
+    return falling.group_by("label", maintain_order=True).head(best)
+
+
+def _select_starts(columns: Columns, windows: Frame) -> Columns:
+    """Return the windows of a recording that start with one of some windows."""
+    is_chosen = np.isin(columns["start_s"], windows["start_s"])
+    return {name: column[is_chosen] for name, column in columns.items()}
 
 
 def _join_windows(
-    found: _FoundWindows,
+    found: FoundWindows,
     model: Model,
     settings: IndexSettings,
     *,
@@ -516,10 +513,7 @@ def _join_windows(
     by_sound: bool,
     threads: int | None,
 ) -> tuple[Frame, list[str]]:
-    """Make events of the windows with a call; return also notes on unreadable recordings.
-
-    `by_sound`: the sound of the recordings shows where calls begin and end.
-    """
+    """Make events of the windows with a call; return also notes on unreadable recordings."""
     lengths_s = find_medians(model, model.examples.spans.durations_s)
     call_s = dict(zip(model.classes, lengths_s, strict=True))
     labels = {label for columns in found.windows for label in columns["label"]}
@@ -542,25 +536,8 @@ def _join_windows(
     return events, group_notes(filter(None, unread))
 
 
-def _drop_improbable(events: Frame, precision: float | None, best: int | None) -> Frame:
-    """Return the events that are right with the probability `precision` at least.
-
-    Without `precision`, drop the events that are clearly more likely wrong than right, and keep
-    those without a probability; with `best`, keep all.
-    """
-    if precision is not None:
-        return events.filter(pl.col("probability") >= precision)
-    if best is not None:
-        return events
-    is_wrong = pl.col("probability_high") < LIKELY_WRONG
-    return events.filter(is_wrong.not_() | is_wrong.is_null())
-
-
 class _Choice(NamedTuple):
-    """A detector, and the model that it was made from, which may have been adapted.
-
-    false_alarms  aim per hour and class; None if the detector has none
-    """
+    """A detector, its aim (false alarms per hour and class; None if it has none), and its model."""
 
     detector: AnyDetector
     model: Model
@@ -571,13 +548,11 @@ class _Choice(NamedTuple):
 def choose_detector(
     model: Model,
     index: Index,
-    recordings: Sequence[IndexedRecording],
     spec: EncoderSpec | None,
+    embedding: EmbedOptions,
     *,
     false_alarms: float | None,
     adapt: str,
-    device: str,
-    threads: int | None,
 ) -> _Choice:
     """Return a detector with thresholds, or one of nearest means if it finds more calls.
 
@@ -592,23 +567,20 @@ def choose_detector(
     known = model.background
     if known is not None and len(known.vectors) <= 1:
         known = None
-    sample = sample_index(replace(index, recordings=tuple(recordings)))
+    sample = sample_index(index)
 
     # A detector with thresholds, of a model that may be adapted to the recordings.
     adapted = model
     notes: list[str] = []
     if adapt == ALWAYS or (adapt == AUTO and known is None):
-        adapted, notes = adapt_model(
-            model, sample, recordings, spec, device=device, threads=threads
-        )
+        adapted, notes = adapt_model(model, sample, index, spec, embedding)
     aim = DEFAULT_AIM if false_alarms is None else false_alarms
     allowed = aim
     if adapted.background is not None:
         # Where windows follow each other faster than those of the background, there are more of
         # them in an hour, and each must be a false alarm less often.
         allowed *= min(1.0, index.settings.hop_s / adapted.background.hop_s)
-    covariances = find_covariances(adapted.background)
-    detector = make_detector(adapted, adapted.background, allowed, covariances)
+    detector = make_detector(adapted, adapted.background, allowed)
     by_thresholds = _Choice(detector, adapted, aim, notes)
     if adapt != AUTO or (known is None and false_alarms is not None):
         return by_thresholds
@@ -621,14 +593,14 @@ def choose_detector(
             return by_thresholds
 
     # The nearest mean; `limited` has no more false alarms in known background than are allowed.
-    site = measure_site(index, recordings, model.examples.matrix)
+    site = measure_site(index, model.examples.matrix)
     curves = find_curves(site.transform_model(model), site)
     nearest = replace(make_nearest_detector(model, site), curves=curves)
     if known is not None and false_alarms is not None:
         nearest = nearest.allow(known, allowed)
     limited = nearest
     if known is not None:
-        limited = limit_alarms(nearest, model, known, allowed, covariances)
+        limited = limit_alarms(nearest, model, known, allowed)
 
     # Compare in how many windows of the sample both find a call.
     if sample is not None:
@@ -663,10 +635,10 @@ def choose_detector(
 def _describe_aim(
     aim: float, reached_aim: float, hours: float, factor: float
 ) -> list[str]:
-    """Return notes on how well an aim, in false alarms per hour and class, can be met.
+    """Return notes on how well an aim can be met, given `hours` of background.
 
-    Thresholds come from `hours` of background. `reached_aim` is the aim, or the lowest that so few
-    hours can show if that is higher; `factor` is by how much it can be missed.
+    `reached_aim` is the lowest aim that so few hours can show, if that is higher; `factor` is by
+    how much it can be missed.
     """
     notes = []
     if aim < reached_aim:
@@ -685,49 +657,6 @@ def _describe_aim(
     return notes
 
 
-def find_best(
-    index: Index,
-    recordings: Sequence[IndexedRecording],
-    detector: AnyDetector,
-    best: int,
-    model: Model,
-    threads: int | None,
-) -> tuple[AnyDetector, Frame]:
-    """Return a detector with lower thresholds, and the `best` highest windows of each class.
-
-    Only these windows, and others with the same score as the lowest of them, reach the thresholds.
-    Windows that a reviewer rejected do not count. Of equal scores, the first windows count.
-    """
-    no_thresholds = np.full(len(detector.classes), -np.inf)
-    detector = replace(detector, thresholds=no_thresholds)
-    if isinstance(detector, NearestMeanDetector):
-        detector = replace(detector, passes=0)
-    columns = ["start_s", "end_s", "label", "score"]
-    order = ["recording", *columns]
-    highest = pl.DataFrame(schema={name: EVENTS[name] for name in order})
-    roots = find_folders(recordings)
-    for recording, windows in find_active_windows(
-        index, recordings, detector, threads=threads
-    ):
-        if isinstance(windows, InputError):  # which the scan reports
-            continue
-        lists = {name: windows.columns[name].tolist() for name in columns}
-        frame = pl.DataFrame(lists, schema_overrides={"label": pl.String})
-        frame = frame.with_columns(recording=pl.lit(recording.path)).select(order)
-        candidates = pl.concat([highest, drop_rejected(frame, model, roots)])
-        falling = candidates.sort(
-            "score", "recording", "start_s", descending=[True, False, False]
-        )
-        highest = falling.group_by("label", maintain_order=True).head(best)
-        highest = highest.select(order)
-    lowest = dict(highest.group_by("label").agg(pl.col("score").min()).iter_rows())
-    scores = np.array([lowest.get(label, np.inf) for label in detector.classes])
-    # A score must exceed a threshold of the nearest mean.
-    below = np.nextafter(scores, -np.inf)
-    thresholds = np.where(np.isinf(scores), scores, below)
-    return replace(detector, thresholds=thresholds), highest
-
-
 def find_folders(recordings: Sequence[IndexedRecording]) -> dict[str, str]:
     """Return the folder of each recording, without links."""
     roots = {recording.root for recording in recordings}
@@ -736,10 +665,7 @@ def find_folders(recordings: Sequence[IndexedRecording]) -> dict[str, str]:
 
 
 def check_precision(detector: AnyDetector, precision: float | None) -> list[str]:
-    """Return notes on classes whose precision is not known, or not well; none without `precision`.
-
-    Raise OptionError if it is known for no class.
-    """
+    """Return notes on classes whose precision is not well known; OptionError if none is known."""
     if precision is None:
         return []
     if not detector.curves:
@@ -823,11 +749,9 @@ def _check_index(model: Model, index: Index, hop_s: float | None) -> None:
 def adapt_model(
     model: Model,
     background: Background | None,
-    recordings: Sequence[IndexedRecording],
+    index: Index,
     spec: EncoderSpec | None,
-    *,
-    device: str,
-    threads: int | None,
+    embedding: EmbedOptions,
 ) -> tuple[Model, list[str]]:
     """Mix examples into background of what is scanned, and take thresholds from there.
 
@@ -835,14 +759,14 @@ def adapt_model(
     no audio, and examples stay as they are. Return the adapted model, and notes.
     """
     if background is None:
-        windows = sum(recording.windows for recording in recordings)
         note = (
-            f"{count_text(windows, 'window')}: too few to find background without labels; "
+            f"{count_text(len(index), 'window')}: too few to find background without labels; "
             "the model is used as it is"
         )
         return model, [note]
     if spec is None:
         return replace(model, background=background), [NO_LABELS]
+    recordings = index.recordings
     files = [(to_path(recording.root), recording.path) for recording in recordings]
     examples = model.examples
     try:
@@ -851,8 +775,7 @@ def adapt_model(
                 f"{model.source}: has no audio of its examples, so they cannot be mixed into "
                 "background; learn the model again, or use --adapt none"
             )
-        options = EmbedOptions(device=device, threads=threads)
-        examples = mix_examples(examples, files, spec, model.settings, options)
+        examples = mix_examples(examples, files, spec, model.settings, embedding)
         note = (
             f"{count_text(len(examples), 'example')} mixed into background of these "
             "recordings; --adapt none uses them as they are"
@@ -879,17 +802,16 @@ class ActiveWindows(NamedTuple):
 
 def find_active_windows(
     index: Index,
-    recordings: Sequence[IndexedRecording],
     detector: AnyDetector,
     *,
     threads: int | None = None,
     cluster: Cluster | None = None,
 ) -> Iterator[tuple[IndexedRecording, ActiveWindows | InputError]]:
     """Yield the active windows of each recording in order, or why they cannot be read."""
+    recordings = index.recordings
     if cluster is None:
 
         def attempt(recording: IndexedRecording) -> ActiveWindows | InputError:
-            """Return the active windows of a recording, or why they cannot be read."""
             try:
                 return decide_recording((index, detector), recording)
             except InputError as error:
@@ -920,7 +842,7 @@ def find_active_windows(
 
 
 def open_scan_on_worker(work: Work, threads: int) -> Work:
-    """Return the index and the detector as they were sent: a worker has nothing to open."""
+    """Return the work as it was sent: a worker has nothing to open."""
     return work
 
 

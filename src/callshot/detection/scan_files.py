@@ -19,12 +19,14 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from rich.console import Console
 
+from callshot.console import print_lines
 from callshot.corpus.recordings import Library
 from callshot.corpus.segment_table import REJECTS, write_rejects
 from callshot.detection.activity import count_activity, make_activity_files
 from callshot.detection.clips import ClipOptions, check_clips_folder, write_clips
-from callshot.detection.events import EVENTS_FILE, RecordingFolder
+from callshot.detection.events import EVENTS_CSV, EVENTS_FILE, RecordingFolder
 from callshot.detection.examples import embed_calls
 from callshot.detection.exports import EXPORTS, formats_for_programs, write_files
 from callshot.detection.index.index_files import INDEX_FOLDER, check_has_audio, is_index
@@ -42,10 +44,10 @@ from callshot.detection.model import (
 )
 from callshot.detection.nearest import NearestMeanDetector, write_site
 from callshot.detection.scan import ScanResult, scan
-from callshot.detection.sentences import say
+from callshot.detection.sentences import say, show_rejects
 from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.joined_encoder import find_joined_encoder, joined_fingerprint
-from callshot.errors import OptionError, check_choice
+from callshot.errors import OptionError, check_choice, count_text
 from callshot.fewshot.centroid import log_odds
 from callshot.files import SCAN_FACTS, describe_file, make_folder, sha256_text
 from callshot.records import FloatArray, Progress, Recording, Reject, no_progress
@@ -59,9 +61,10 @@ ADAPTED_MODEL = "model.npz"
 SITE = "site.npz"
 LABELS_CSV = "labels.csv"
 LABELS = "labels.parquet"
+MAX_NOTES = 8  # on the terminal
+MAX_EVENTS = 5
 CLIPS_FOLDER = "clips"
 ACTIVITY_FOLDER = "activity"
-EVENTS_CSV = "events.csv"
 KEPT_SETTINGS = ("window_s", "hop_s", "channel", "dtype")
 
 
@@ -107,10 +110,7 @@ def scan_files(
 
 
 def _write_clips(result: ScanResult, out: Path, options: ClipOptions) -> list[Reject]:
-    """Cut clips of some events, from the channel that was scanned; return the rejects.
-
-    Recordings that have changed since they were indexed are rejects.
-    """
+    """Cut clips of some events; return the rejects, also recordings that changed since indexed."""
     options = replace(options, channel=result.index.settings.channel)
     with_events = set(result.events["recording"])
     changed = []
@@ -165,7 +165,7 @@ def _write_events(
 def to_recording_folder(result: ScanResult) -> RecordingFolder:
     """Return the recordings of a scan, also those without events, and the folder of each.
 
-    The number of channels and the kind of file are not in the index: those here are placeholders.
+    The index has neither the number of channels nor the kind of file: these are placeholders.
     """
     recordings = {}
     roots = {}
@@ -299,8 +299,7 @@ def label_segments(
 def _warn_if_unlike(model: Model, distance: FloatArray) -> list[str]:
     """Return a note if segments are much farther from the class means than the examples are.
 
-    `distance` is that of each segment from the nearest mean. Clips of clear calls are no guide to
-    calls in noise, although they name each other well.
+    Clips of clear calls are no guide to calls in noise, although they name each other well.
     """
     example_distances = model.distances[~np.isnan(model.distances)]
     if len(example_distances) == 0:
@@ -348,3 +347,27 @@ def scan_segment_files(
         }
         output.write(make_files, facts)
     return result
+
+
+def show_scan(result: ScanResult, out: Path, console: Console) -> None:
+    """Print the events of each class, the strongest ones, what was left out, and what is next."""
+    has_verdicts = result.events["probability"].count() > 0
+    by = "probability" if has_verdicts else "score"
+    strongest = result.events.drop_nulls(by).top_k(MAX_EVENTS, by=by).to_dicts()
+    print_lines(console, say("scan", result, result.per_class.to_dicts(), strongest))
+    show_rejects(result.rejects, console)
+    notes = [f"note: {note}" for note in result.notes]
+    if len(notes) > MAX_NOTES:
+        rest = count_text(len(notes) - MAX_NOTES, "more note")
+        notes[MAX_NOTES:] = [f"and {rest}"]
+    print_lines(console, notes, "yellow")
+    formats = [name for name in formats_for_programs() if (out / name).is_dir()]
+    has_own_index = result.index.folder == out / INDEX_FOLDER
+    event_s = (result.events["end_s"] - result.events["start_s"]).median()
+    example_s = np.median(result.model.examples.spans.durations_s)
+    expected = None
+    if has_verdicts:
+        probability = result.events["probability"].drop_nulls().to_numpy()
+        expected = (probability.sum(), len(probability))
+    facts = (result, out, out / EVENTS_CSV, formats, has_own_index)
+    print_lines(console, say("after_scan", *facts, (event_s, example_s), expected))

@@ -1,25 +1,17 @@
 """Detections and annotations → precision, recall and false alarms, with intervals.
 
-`score_detections` is the whole of it: read, match, measure; and call density from reviewed events.
-`write_scores` writes CSV files and pictures to a folder, all of them or none.
-
 Of several events with the same span and label, the one with the highest score counts. What begins
 before its recording or ends after it is cut to the recording; what lies wholly outside is a reject.
-So scores do not depend on the order of rows, nor on whether a detector pads its windows.
 
-Call density: a count over a threshold is biased, as it has false alarms, and their share is not
-known. Instead, detections of a class are split into bins of equal numbers by their scores,
-listeners review a few of each bin, and the share of calls in a bin has a Beta distribution. Its sum
-over bins, each by its size, is the number of calls with its uncertainty (Navine et al. 2024, "All
+Call density: detections of a class are split into bins of equal numbers by their scores, listeners
+review a few of each bin, and the share of calls in a bin has a Beta distribution. Its sum over
+bins, each by its size, is the number of calls with its uncertainty (Navine et al. 2024, "All
 thresholds barred"). Detections of other labels that reviewers gave the label of a class are added
-to its total as they are: how many more there are among detections that nobody reviewed is not
-estimated.
+to its total as they are.
 
-Reviewers may have given an event another label, another span, or cut it into parts; a review keeps
-no scores. So every reviewed event is first brought back to its detection: the one with the same
-span, else one of the same label that shares time with it, else the one that fits it best. The
-detection is a call of its label if a reviewer said so of any part of it. If a reviewer gave it
-another label, it is not a call of its own label, but one of the other.
+Reviewers may have given an event another label, another span, or cut it into parts. So every
+reviewed event is first brought back to its detection (`find_verdicts`), which is a call of its
+label if a reviewer said so of any part of it.
 """
 
 from collections import Counter
@@ -31,8 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+from rich.console import Console
 from scipy import stats
 
+from callshot.console import print_lines
 from callshot.corpus.options import make_annotation_options
 from callshot.corpus.segment_table import REJECTS, write_rejects
 from callshot.detection.events import (
@@ -57,7 +51,7 @@ from callshot.detection.matching import (
     rank_windows,
     sample_weights,
 )
-from callshot.detection.sentences import say
+from callshot.detection.sentences import say, show_rejects
 from callshot.errors import InputError, OptionError, count_text
 from callshot.fewshot.kernels import streams
 from callshot.files import SCAN_FACTS
@@ -275,11 +269,7 @@ def _score_task(
     threshold: float | None,
     aim: float | None,
 ) -> dict[str, Frame]:
-    """Score detections against annotations; return frames by the fields of DetectionScores.
-
-    `weights`, (samples, recordings), are those of the recordings in each sample; `aim` is in false
-    alarms per hour.
-    """
+    """Score detections against annotations; return frames by the fields of DetectionScores."""
     ranked, outcomes = _rank(task, window_s)
     frames = {"outcomes": outcomes}
     curves = []
@@ -323,7 +313,7 @@ def _read_classes(detections: Events) -> list[str] | None:
 
 @dataclass
 class _Inputs:
-    """The recordings that events are on, and what was found while events were read."""
+    """Events as they are read: the recordings that they are on, rejects and notes."""
 
     folder: RecordingFolder | None = None
     durations_s: dict[str, float] = field(default_factory=dict)
@@ -333,10 +323,7 @@ class _Inputs:
     def read(
         self, source: Events, columns: Mapping[str, str] | None = None, *, check: bool
     ) -> Frame:
-        """Return the events of a file or frame, with the names that the recordings have.
-
-        `check` as in `read_events`. Rejects and notes are added to those of this object.
-        """
+        """Return the events of a file or frame, with the names that the recordings have."""
         if isinstance(source, pl.DataFrame):
             places = pl.DataFrame(schema=PLACE).clear(len(source))
             events = complete_events(source).drop(PLACE, strict=False)
@@ -360,10 +347,7 @@ class _Inputs:
     def read_once(
         self, source: Events, kind: str, columns: Mapping[str, str] | None = None
     ) -> Frame:
-        """Read events, cut them to their recordings, and reject those that are there twice.
-
-        `kind` ("detections", "annotations") is for notes.
-        """
+        """Read events, cut them to their recordings, and reject those that are there twice."""
         events = self.read(source, columns, check=False)
         events = events.sort(
             "score", descending=True, nulls_last=True, maintain_order=True
@@ -437,8 +421,8 @@ def _check_task(task: Task, *, needs_scores: bool) -> list[str]:
 def _rank(task: Task, window_s: float) -> tuple[Ranked, Frame]:
     """Rank detections of all classes by events and by windows; return also the outcome of each.
 
-    The way of counting that should be believed is the first key: events, unless too many annotated
-    calls cannot be matched by events.
+    The first key is what should be believed: events, unless too many annotated calls cannot be
+    matched by events.
     """
     events = []
     windows = []
@@ -464,10 +448,7 @@ def _score_row(
     weights: FloatArray,
     threshold: float | None,
 ) -> Frame:
-    """Return a row of DETECTION_SCORES: some classes together, with percentiles of the samples.
-
-    `by` is how detections were counted, "events" or "windows"; `label` the class, None for all.
-    """
+    """Return a row of DETECTION_SCORES: some classes together, with percentiles of the samples."""
     equal_weights = np.ones((1, weights.shape[1]))
     values = measure(classes, equal_weights, threshold)
     samples = measure(classes, weights, threshold)
@@ -498,7 +479,6 @@ def write_scores(
     """Write the frames that have rows, rejects, and curves as PDF and PNG; return the paths."""
 
     def make(folder: Path) -> list[str]:
-        """Write all files to a folder; return their names."""
         names = []
         for name, attribute in FRAMES.items():
             frame = getattr(result, attribute)
@@ -654,10 +634,7 @@ def estimate_density(
 def _estimate_class(
     label: str, scores: FloatArray, verdicts: Frame, bins: int, seed: int
 ) -> Frame:
-    """Return rows of CALL_DENSITY: one for each bin of the scores of a class, and the total.
-
-    `scores` are those of all its detections; `verdicts` has score and confirmed of the reviewed.
-    """
+    """Return rows of CALL_DENSITY: one for each bin of the scores of a class, and the total."""
     edges = quantile_edges(scores, bins)
     reviewed_scores = verdicts["score"].to_numpy()
     scores_to_count = {
@@ -717,3 +694,17 @@ def quantile_edges(scores: FloatArray, bins: int) -> FloatArray:
     if len(edges) == 1:
         return np.repeat(edges, 2)
     return edges
+
+
+def show_scores(result: DetectionScores, console: Console) -> None:
+    """Print the scores of every class, thresholds and call density, then rejects and notes."""
+    print_lines(console, [f"note: {line}" for line in result.warnings], "yellow")
+    for by in unique_values(result.scores, "by"):
+        print_lines(console, say("scores", by, result.scores.filter(by=by).to_dicts()))
+    if len(result.scores) > 0:
+        print_lines(console, say("columns"), "dim")
+    print_lines(console, say("thresholds", result.thresholds.to_dicts()))
+    if len(result.density) > 0:
+        print_lines(console, say("density", result.density.to_dicts()))
+    show_rejects(result.rejects, console)
+    print_lines(console, [f"note: {note}" for note in result.notes], "yellow")

@@ -1,18 +1,23 @@
 """Facts about models, scans and scores → lines of text, by macros of `templates/sentences.txt`."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from rich.console import Console
 
+from callshot.console import describe_rejects, print_lines
+from callshot.corpus.segments import group_rejects
 from callshot.detection.background import ANNOTATED, WITHOUT_CALLS
 from callshot.detection.detector import HIGHEST_AIM
 from callshot.detection.model import SEGMENT
 from callshot.errors import count_text, join_names, printable
+from callshot.records import Reject
 
+MAX_REASONS = 5
 Adjust = Callable[[str, int], str]
 
 DEFAULT_AIM = 1.0  # false alarms per hour and label, as in a scan
@@ -76,3 +81,13 @@ def _align(text: str, gap: int = 2, adjust: Adjust = str.ljust) -> str:
 
 def _format_number(value: float | None, digits: str = "%.2f") -> str:
     return "–" if value is None else digits % value
+
+
+def show_rejects(rejects: Sequence[Reject], console: Console) -> None:
+    """Print how many rows were left out, and the first of each reason."""
+    if not rejects:
+        return
+    count = count_text(len(rejects), "row or file", "rows or files")
+    print_lines(console, [f"left out: {count}"])
+    groups = group_rejects(rejects)[:MAX_REASONS]
+    print_lines(console, map(describe_rejects, groups), "dim")

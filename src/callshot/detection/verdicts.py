@@ -15,6 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
+from callshot.detection.background import Mask
 from callshot.detection.model import Model
 from callshot.records import FloatArray
 from callshot.records.frames import Frame
@@ -41,10 +42,7 @@ class Calibration:
     verdicts: int
 
     def probability(self, scores: FloatArray) -> FloatArray:
-        """Return how likely detections with these scores are right, with intervals of 95 %.
-
-        The columns are the probability, the lower and the upper limit.
-        """
+        """Return how likely detections are right: probability, lower and upper limit of 95 %."""
         design = _design(scores)
         variance = np.einsum("ni,ij,nj->n", design, self.covariance, design)
         middle = design @ self.coefficients
@@ -54,10 +52,7 @@ class Calibration:
         )
 
     def rises(self) -> bool:
-        """Return whether the interval of the slope is above 0.
-
-        If not, the score may say nothing, and no number of verdicts can be asked for.
-        """
+        """Return whether the interval of the slope is above 0; if not, scores may say nothing."""
         width = DEVIATIONS * np.sqrt(self.covariance[1, 1])
         return bool(self.coefficients[1] > width)
 
@@ -77,10 +72,7 @@ class Calibration:
 def find_probabilities(
     curves: Mapping[str, Calibration], label: NDArray[np.object_], scores: FloatArray
 ) -> FloatArray:
-    """Return how likely detections are right: (detections, 3), as `Calibration.probability`.
-
-    `curves` and `label`, the class of each detection, are by name. NaN where there is no curve.
-    """
+    """Return how likely detections are right, (detections, 3); NaN where there is no curve."""
     probability = np.full((len(scores), 3), np.nan)
     for name, curve in curves.items():
         has_label = label == name
@@ -89,12 +81,11 @@ def find_probabilities(
 
 
 def calibrate(
-    scores: FloatArray, is_right: NDArray[np.bool_], label: Sequence[str]
+    scores: FloatArray, is_right: Mask, label: Sequence[str]
 ) -> dict[str, Calibration]:
     """Return the curve of each label that has verdicts; empty if all are right or all wrong.
 
-    There is a score, a verdict and a label for each reviewed detection. Labels with fewer than
-    MIN_VERDICTS, or without right or wrong ones, share the curve of all.
+    Labels with fewer than MIN_VERDICTS, or without right or wrong ones, share the curve of all.
     """
     if is_right.all() or not is_right.any():
         return {}
@@ -110,7 +101,7 @@ def calibrate(
     return curves
 
 
-def fit_logistic(scores: FloatArray, is_right: NDArray[np.bool_]) -> Calibration:
+def fit_logistic(scores: FloatArray, is_right: Mask) -> Calibration:
     """Fit a logistic curve with Firth's correction, by Newton's method.
 
     If it would fall, it has the same probability for all scores: few verdicts that happen to
@@ -135,12 +126,9 @@ def fit_logistic(scores: FloatArray, is_right: NDArray[np.bool_]) -> Calibration
 
 
 def _maximise_likelihood(
-    design: FloatArray, is_right: NDArray[np.bool_]
+    design: FloatArray, is_right: Mask
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the coefficients of a logistic regression with Firth's correction.
-
-    `design` is (detections, coefficients). The second result is the covariance of the coefficients.
-    """
+    """Return coefficients by Firth's logistic regression, and their covariance."""
     columns = design.shape[1]
     coefficients = np.zeros(columns)
     covariance = np.eye(columns)
@@ -166,7 +154,7 @@ def _design(scores: FloatArray) -> FloatArray:
 
 
 def drop_rejected(events: Frame, model: Model, roots: Mapping[str, str]) -> Frame:
-    """Return events but those that a reviewer rejected before, and did not confirm since.
+    """Drop events that a reviewer rejected before, and did not confirm since.
 
     At least half of such an event is in a rejected detection of the same label, recording and
     folder of recordings; `roots` has the folder of each recording.
@@ -185,7 +173,7 @@ def drop_rejected(events: Frame, model: Model, roots: Mapping[str, str]) -> Fram
 def _find_inside(events: Frame, spans: Frame, equal: Sequence[str]) -> Frame:
     """Return the `number` of each event of which at least half is inside one of some spans.
 
-    The span must have the same recording and label, and the same values in the columns `equal`.
+    The span must have the same recording, label, and values in the columns `equal`.
     """
     candidates = spans.select(
         "label", *equal, recording="path", span_start_s="start_s", span_end_s="end_s"
