@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callshot.detection.activity import (
-    choose_labels,
     count_activity,
     fill_days,
     find_short,
@@ -135,12 +134,6 @@ def test_every_class_has_a_heat_map_with_days_and_hours(days, labels, pages):
     if len(labels) > 1:
         expected.insert(0, f"all labels: {len(labels)}")
     assert titles == expected
-
-
-def test_of_many_classes_those_with_the_most_detections_are_drawn():
-    labels = [f"class {n:02d}" for n in range(40)]
-    counts = pl.DataFrame({"label": labels, "detections": range(40)})
-    assert choose_labels(counts) == labels[28:]
 
 
 @pytest.fixture

@@ -162,10 +162,6 @@ def test_clips_are_the_same_bytes_again_and_replace_earlier_ones(folder, tmp_pat
     first = write(1)
     assert len(write(2)) > len(first)
     assert write(1) == first
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "clips.csv").write_text("mine")
-    with pytest.raises(OutputError, match="was not written by callshot"):
-        write_clips(events, folder, tmp_path / "mine", ClipOptions(1))
 
 
 @pytest.mark.usefixtures("no_pictures")

@@ -1,7 +1,5 @@
 """Scores are standard deviations of the background; thresholds meet an aim on other background."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from sklearn.covariance import ledoit_wolf
@@ -63,15 +61,6 @@ def test_scores_are_the_definition_written_out():
             assert score == pytest.approx(total / length**0.5)
 
 
-def test_background_has_mean_0_and_deviation_1_in_the_direction_of_every_class():
-    rng = np.random.default_rng(1)
-    model = make_small_model(rng)
-    noise = draw_noise(rng, 20000)
-    scores = measure_covariance(noise).find_discriminants(model.means)(noise)
-    np.testing.assert_allclose(scores.mean(axis=0), 0.0, atol=1e-9)
-    np.testing.assert_allclose(scores.std(axis=0), 1.0, atol=0.03)
-
-
 def test_held_out_scores_never_use_the_recording_of_the_window():
     """The literal way: for each window, fit on all windows of other parts."""
     rng = np.random.default_rng(2)
@@ -85,36 +74,13 @@ def test_held_out_scores_never_use_the_recording_of_the_window():
         np.testing.assert_allclose(scores[row], expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("recordings", [9, 40])
-def test_false_alarms_at_new_places_are_within_a_factor_of_two(recordings):
-    """Each recording is of a place with a sound of its own; so are those that are scanned."""
-    rng = np.random.default_rng(16)
-    model = make_small_model(rng, shift=40.0)
-    aim = 20.0
-    rates = []
-    for _ in range(5):
-        noise = draw_places(rng, recordings)
-        detector = make_detector(model, make_background(noise, recordings), aim)
-        unseen = draw_places(rng, 100)
-        alarms = (detector.score(unseen) >= detector.thresholds).sum(axis=0)
-        rates.append(alarms / (len(unseen) * 3.0 / 3600))
-    assert (np.mean(rates, axis=0) < 2 * aim).all()
-
-
-def draw_places(rng, count):
-    """Return 60 windows of each place, with a sound that only this place has."""
-    sounds = np.repeat(rng.normal(0, 5, (count, DIMENSION)), 60, axis=0)
-    return draw_noise(rng, len(sounds)) + sounds
-
-
-@pytest.mark.parametrize("windows", [200, 2000])
-def test_false_alarms_on_other_background_are_within_a_factor_of_two(windows):
+def test_false_alarms_on_other_background_are_within_a_factor_of_two():
     rng = np.random.default_rng(3)
     model = make_small_model(rng)
     aim = 20.0
     rates = []
     for _ in range(8):
-        background = make_background(draw_noise(rng, windows))
+        background = make_background(draw_noise(rng, 200))
         detector = make_detector(model, background, aim)
         unseen = draw_noise(rng, 20000)
         alarms = (detector.score(unseen) >= detector.thresholds).sum(axis=0)
@@ -226,14 +192,6 @@ def test_the_windows_with_the_highest_scores_are_trimmed():
     assert not keep[:20].any()
     assert keep.sum() == 240
     assert trim_background(model.means, make_background(noise)).all()
-
-
-def test_a_higher_aim_never_raises_a_threshold():
-    scores = np.random.default_rng(5).normal(0, 1, (800, 1))
-    aims = [0.01, 0.1, 1, 5, 20, 49, 50, 51, 200, 799, 800]
-    thresholds = [float(find_thresholds(scores, aim)[0]) for aim in aims]
-    assert all(a >= b for a, b in pairwise(thresholds))
-    assert thresholds[-1] == -np.inf
 
 
 AIMS_PER_H = np.geomspace(0.01, 3600.0, 9)

@@ -15,7 +15,6 @@ from callshot.detection.edges import (
     MIN_CONTRAST_DB,
     PEAK_SHARE,
     SHARE,
-    CallFinder,
     CallShape,
     Spacing,
     describe_calls,
@@ -116,21 +115,6 @@ def test_a_pause_as_in_examples_or_up_to_the_gap_does_not_part_a_call(tmp_path):
     assert len(find_in(tmp_path, sound, [6], gap_s=1.0)[0]["score"]) == 1
 
 
-def test_sounds_much_shorter_than_examples_or_much_softer_than_others_are_no_calls(
-    tmp_path,
-):
-    sound = make_sound([(6.5, 7.1, 0.3), (7.5, 7.6, 0.3), (8.2, 8.8, 0.015)])
-    events, _ = find_in(tmp_path, sound, [6])
-    assert times(events) == [pytest.approx((6.5, 7.1), abs=0.06)]
-
-
-def test_a_sound_that_most_windows_around_it_do_not_have_is_no_call(tmp_path):
-    # Windows that begin at 7 to 9 s have the call; only one of three has the other sound.
-    sound = make_sound([(9.3, 9.9, 0.3), (11.3, 11.9, 0.3)])
-    events, _ = find_in(tmp_path, sound, [7, 8, 9], hop_s=1.0)
-    assert times(events) == [pytest.approx((9.3, 9.9), abs=0.06)]
-
-
 def test_where_the_level_says_nothing_events_have_the_edges_of_windows(tmp_path):
     whole = [(6.0, 12.0)]
     for sound in (make_sound([], noise=0.0), make_sound([(0, 30, 0.3)], noise=1e-5)):
@@ -160,22 +144,7 @@ def test_digital_silence_is_no_noise_floor(tmp_path):
     assert times(events) == [pytest.approx((6.5, 7.1), abs=0.06)]
 
 
-def test_a_clipped_call_is_found(tmp_path):
-    sound = np.clip(make_sound([(6.5, 7.1, 20.0)]), -1, 1)
-    events, _ = find_in(tmp_path, sound, [6])
-    assert times(events) == [pytest.approx((6.5, 7.1), abs=0.11)]
-
-
-def test_audio_that_cannot_be_read_leaves_the_edges_of_windows_and_a_note(tmp_path):
-    sound = make_sound([(6.5, 7.1, 0.3)])
-    sound[7 * RATE_HZ] = np.nan
-    events, note = find_in(tmp_path, sound, [6])
-    assert times(events) == [(6.0, 9.0)]
-    assert note is not None
-    assert note.startswith("a.wav: its audio could not be read")
-
-
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     hop_s=st.sampled_from([3.0, 1.5, 0.75]),
@@ -267,7 +236,7 @@ def literal_calls(signal, windows, hop_s):
 
 
 @pytest.mark.parametrize("hop_s", [3.0, 1.0])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_calls_are_those_of_literal_loops(tmp_path, seed, hop_s):
     rng = np.random.default_rng(seed)
     calls = [
@@ -337,15 +306,6 @@ def test_calls_are_described_by_the_audio_of_examples(tmp_path):
     assert 850 < shape.low_hz < 1000 < shape.high_hz < 1150
 
 
-def test_a_finder_reads_no_more_than_the_stretch_and_its_surroundings(tmp_path):
-    soundfile.write(tmp_path / "a.wav", make_sound([(15, 16, 0.3)]), RATE_HZ)
-    spacing = Spacing(WINDOW_S, WINDOW_S, {"hoot": 0.6})
-    with open_recording(tmp_path / "a.wav") as reader:
-        finder = CallFinder(reader, "first", 30.0, spacing, {"hoot": SHAPE})
-        begin_s, step_s, levels = finder.read_levels((9.0, 24.0), SHAPE)
-    assert (begin_s, len(levels) * step_s) == pytest.approx((9.0, 15.0))
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_the_loudest_columns_are_those_of_a_literal_loop(seed):
     rng = np.random.default_rng(seed)
@@ -372,11 +332,3 @@ def test_where_no_sound_is_as_long_as_a_call_it_is_the_loudest_stretch(
     with open_recording(tmp_path / "a.wav", "a.wav") as reader:
         found = find_sound(reader, "first", (10.0, 13.0), 0.4, (900.0, 1100.0))
     assert found == pytest.approx((11.2, 11.6), abs=0.05)
-
-
-def test_edges_of_a_short_call_are_as_exact_as_its_length_allows(tmp_path):
-    signal = make_sound([(11.225, 11.325, 0.3)])
-    soundfile.write(tmp_path / "a.wav", signal, RATE_HZ, "FLOAT")
-    with open_recording(tmp_path / "a.wav", "a.wav") as reader:
-        found = find_sound(reader, "first", (10.0, 13.0), 0.1, (900.0, 1100.0))
-    assert found == pytest.approx((11.225, 11.325), abs=0.011)

@@ -102,7 +102,7 @@ def test_what_is_seen_lies_in_19_of_20_intervals():
     """Both the share that was measured and the one that is seen are of finite samples."""
     rng = np.random.default_rng(0)
     shares, rates = [], []
-    for _ in range(500):
+    for _ in range(200):
         chance = rng.uniform(0.2, 0.95)
         measured, seen = rng.binomial(25, chance, 2) / 25
         expected = predict_share(measured, 25)

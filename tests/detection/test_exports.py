@@ -12,7 +12,7 @@ from polars.testing import assert_frame_equal
 
 from callshot.detection.events import events_frame, open_recordings, read_events
 from callshot.detection.exports import export_events
-from callshot.errors import InputError, OptionError, OutputError
+from callshot.errors import InputError, OptionError
 from callshot.records.frames import EVENTS
 from recordings_with_events import DURATIONS_S, RATE_HZ, make_events, make_recordings
 from sounds import record
@@ -174,20 +174,6 @@ def test_crowsetta_reads_the_same_events(folder, tmp_path):
     # callshot writes an apostrophe, so that a spreadsheet does not take the label as a formula
     expected = [(*span, label.replace("=", "'=")) for *span, label in spans_of()]
     assert read == expected
-
-
-def test_an_export_replaces_an_earlier_one_and_never_a_file_of_someone_else(
-    folder, tmp_path
-):
-    out = tmp_path / "out"
-    for _ in range(2):
-        export_events(make_events(), "csv", out, folder)
-    (out / "events.parquet").write_text("mine")
-    with pytest.raises(
-        OutputError, match=r"events\.parquet exists and was not written"
-    ):
-        export_events(make_events(), "parquet", out, folder)
-    assert (out / "events.parquet").read_text() == "mine"
 
 
 @pytest.mark.parametrize("name", ["/etc/x.wav", "../x.wav"])

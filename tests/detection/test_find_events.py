@@ -34,28 +34,9 @@ def merge(labels, scores=None, *, window_s=3.0, hop_s=3.0, gap_s=0.0):
     return list(zip(*(column.tolist() for column in events.values()), strict=True))
 
 
-def test_neighbouring_windows_are_one_event_with_the_edges_of_windows():
-    assert merge([NONE, 0, 0, NONE, 0]) == [(3.0, 9.0, 0, 1.0), (12.0, 15.0, 0, 1.0)]
-
-
-def test_a_pause_up_to_the_gap_does_not_end_an_event():
-    assert merge([0, NONE, 0], gap_s=3.0) == [(0.0, 9.0, 0, 1.0)]
-    assert len(merge([0, NONE, 0], gap_s=2.9)) == 2
-
-
 def test_an_event_is_named_by_its_strongest_window():
     assert merge([NONE, 0, 1, 0], [0, 1.0, 3.0, 2.0]) == [(6.0, 9.0, 1, 3.0)]
     assert merge([NONE, 0, 1, 0], [0, 5.0, 3.0, 4.0]) == [(3.0, 12.0, 0, 5.0)]
-
-
-def test_a_call_beside_a_stronger_one_is_kept_if_it_is_more_than_a_part_of_it():
-    events = merge([NONE, 0, 1, 1], [0, 5.0, 3.0, 4.0])
-    assert events == [(3.0, 6.0, 0, 5.0), (6.0, 12.0, 1, 4.0)]
-
-
-def test_a_call_of_another_class_after_a_pause_is_kept_whatever_the_gap():
-    events = merge([NONE, 0, NONE, 1, NONE], [0, 5.0, 0, 3.0, 0], gap_s=3.0)
-    assert events == [(3.0, 6.0, 0, 5.0), (9.0, 12.0, 1, 3.0)]
 
 
 def test_with_overlap_a_short_call_is_in_the_middle_of_its_windows():
@@ -63,29 +44,6 @@ def test_with_overlap_a_short_call_is_in_the_middle_of_its_windows():
     labels = [NONE] * 20
     labels[11] = labels[12] = 0
     assert merge(labels, hop_s=1.0) == [(12.0, 14.0, 0, 1.0)]
-
-
-def test_with_overlap_a_long_call_makes_a_long_event():
-    labels = [NONE] * 5 + [0] * 12 + [NONE] * 5
-    (event,) = merge(labels, hop_s=1.0)
-    assert event[:2] == (6.5, 17.5)
-
-
-def test_an_event_at_the_start_of_a_recording_begins_with_it():
-    (event,) = merge([0] + [NONE] * 9, hop_s=1.0)
-    assert event[:2] == (0.0, 2.5)
-
-
-def test_events_of_one_class_that_would_overlap_are_one():
-    labels = [NONE] * 20
-    labels[8:12] = [2, NONE, 2, NONE]
-    assert merge(labels, hop_s=1.0) == [(8.0, 13.0, 2, 1.0)]
-    labels[8:14] = [2, NONE, NONE, NONE, 2, NONE]
-    assert len(merge(labels, hop_s=1.0)) == 2
-
-
-def test_no_windows_give_no_events():
-    assert merge([NONE, NONE]) == []
 
 
 @given(

@@ -54,14 +54,12 @@ def test_an_example_is_the_vector_of_its_window_with_the_sound_around_it(site, m
         np.testing.assert_allclose(vector, expected, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("background", ["auto", "none"])
-def test_progress_reaches_the_end_once(site, tmp_path, background):
+def test_progress_reaches_the_end_once(site, tmp_path):
     shares = []
     learn(
         site,
         "mfcc",
         window_s=1.0,
-        background=background,
         store=tmp_path,
         progress=lambda share, what: shares.append(share),
     )
@@ -109,13 +107,12 @@ def test_a_long_call_is_the_mean_of_its_windows_and_counts_once(tmp_path, store)
     assert len(model.examples) == 6
 
 
-@pytest.mark.parametrize("order", ["bca", "cab"])
 def test_adding_in_any_order_gives_the_same_bytes_as_learning_at_once(
-    tmp_path, site, store, model, order
+    tmp_path, site, store, model
 ):
     path = tmp_path / "model.npz"
     add = None
-    for name in order:
+    for name in "bca":
         part = tmp_path / name / "site"
         part.mkdir(parents=True)
         for suffix in (".wav", ".txt"):
@@ -137,18 +134,6 @@ def test_the_same_example_added_again_changes_nothing(tmp_path, site, store, mod
     assert result.new == 0
     result.write(tmp_path / "again.npz")
     assert (tmp_path / "again.npz").read_bytes() == path.read_bytes()
-
-
-def test_a_folder_per_label_is_enough(tmp_path, store):
-    rng = np.random.default_rng(0)
-    for label in ("hoot", "bark"):
-        (tmp_path / "clips" / label).mkdir(parents=True)
-        for n in range(2):
-            signal = rng.normal(0, 0.1, 16000)
-            sf.write(tmp_path / "clips" / label / f"{n}.wav", signal, 16000)
-    model = learn(tmp_path / "clips", "mfcc", store=store).model
-    assert model.classes == ("bark", "hoot")
-    assert model.settings.window_s == 1.0
 
 
 def test_examples_of_a_segment_table_are_embedded_as_they_were_cut(

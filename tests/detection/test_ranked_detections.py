@@ -5,7 +5,6 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import average_precision_score
 
 from callshot.detection.matching import (
     CORRECT,
@@ -78,17 +77,6 @@ def test_average_precision_is_the_sum_over_thresholds(detections, weights):
     annotated = int(np.dot(weights, ranked.annotated))
     expected = literal_average_precision(repeat(ranked, weights), annotated)
     value = average_precision(ranked, np.array(weights, np.float64))
-    assert value == pytest.approx(expected, abs=1e-12)
-
-
-@given(DETECTIONS)
-def test_average_precision_is_that_of_scikit_learn_if_nothing_is_missed(detections):
-    ranked = make_ranked(detections, missed=0)
-    is_correct = ranked.outcome == CORRECT
-    if not is_correct.any():
-        return
-    expected = average_precision_score(is_correct, ranked.score)
-    value = average_precision(ranked, np.ones(RECORDINGS))
     assert value == pytest.approx(expected, abs=1e-12)
 
 

@@ -250,20 +250,6 @@ def test_recordings_and_their_index_give_the_same_events(field, tmp_path):
     assert direct.events.select(names).equals(indexed.events.select(names))
 
 
-def test_calls_are_found_and_named(field, tmp_path):
-    """Two of the three tones: the third sounds like the noise to a model without background."""
-    site = field / "site"
-    result = scan(field / "model.npz", site / "x.wav", tmp_path / "index", hop_s=0.1)
-    events = result.events
-    for line in (site / "x.txt").read_text().splitlines():
-        start_s, end_s, label = line.split("\t")
-        overlaps = (pl.col("start_s") < float(end_s)) & (
-            pl.col("end_s") > float(start_s)
-        )
-        if label != "trill":
-            assert len(events.filter(overlaps, label=label)) == 1
-
-
 def test_windows_that_overlap_are_false_alarms_less_often(field, tmp_path):
     site = field / "site" / "x.wav"
     model = field / "model.npz"
@@ -443,9 +429,28 @@ def test_a_silent_window_is_none_of_the_classes_whatever_its_score(field):
     )
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"fingerprint": {}}, "the index has mfcc, the model mfcc: other"),
+        ({"window_s": 1.0}, "the index has windows of 1 s, the model of 0.5 s; index"),
+        ({"channel": "mean"}, "has channel mean, the model channel first; index"),
+    ],
+)
+def test_an_index_must_be_made_as_the_model_was_learned(field, settings, message):
+    index = open_index(field / "index")
+    other = replace(index, settings=replace(index.settings, **settings))
+    with pytest.raises(InputError, match=message):
+        scan(field / "model.npz", other)
+
+
 def test_options_that_do_not_fit_are_one_line(field, tmp_path):
     model = field / "model.npz"
     index = field / "index"
+    examples = load_model(model).examples
+    alike = replace(examples, matrix=np.ones_like(examples.matrix))
+    with pytest.raises(InputError, match="examples of bark and hoot are identical"):
+        scan(replace(load_model(model), examples=alike), index)
     for aim in (0.0, -1.0, float("nan")):
         with pytest.raises(OptionError, match="false_alarms: expected more than 0"):
             scan(model, index, false_alarms=aim)
@@ -458,40 +463,3 @@ def test_options_that_do_not_fit_are_one_line(field, tmp_path):
     with pytest.raises(InputError, match="learned with mfcc, got random"):
         scan(model, field / "site", tmp_path / "i", encoder="random")
     assert not (tmp_path / "i").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            {"encoder_options": {"n_fft": "512"}},
-            r"has mfcc\[n_fft=512\], the model mfcc: other",
-        ),
-        ({"window_s": 1.0}, "the index has windows of 1 s, the model of 0.5 s; index"),
-        (
-            {"channel": "mean"},
-            "the index has channel mean, the model channel first; index",
-        ),
-    ],
-)
-def test_an_index_must_be_made_as_the_model_was_learned(
-    field, tmp_path, options, message
-):
-    settings = {"window_s": 0.5} | options
-    index_recordings(field / "site" / "x.wav", tmp_path / "index", "mfcc", **settings)
-    with pytest.raises(InputError, match=message):
-        scan(field / "model.npz", tmp_path / "index")
-
-
-def test_examples_that_make_no_detector_are_refused(tmp_path):
-    examples = write_site(tmp_path / "a", names=("a",), calls=1, labels=("hoot",))
-    store = tmp_path / "store"
-    model = learn(examples, "mfcc", window_s=60.0, store=store).model
-    assert len(model.background.vectors) == 0
-    with pytest.raises(InputError, match="hoot has one example and there is no back"):
-        scan(model, examples, tmp_path / "index")
-    lines = (examples / "a.txt").read_text()
-    (examples / "a.txt").write_text(lines + lines.replace("hoot", "bark"))
-    model = learn(examples, "mfcc", window_s=0.5, store=store).model
-    with pytest.raises(InputError, match="examples of bark and hoot are identical"):
-        scan(model, examples, tmp_path / "other")

@@ -126,14 +126,6 @@ def test_segments_that_were_cut_in_another_way_are_refused(study, tmp_path):
         label_segments(model, path, EmbedOptions(store=folder / "store"))
 
 
-def test_a_model_of_another_encoder_is_refused(study, tmp_path):
-    folder, _, _, _ = study
-    support, queries = split_study(study, 0)
-    model = learn(support, "mfcc", store=folder / "store").model
-    with pytest.raises(InputError, match=r"learned with mfcc, got random"):
-        label_segments(model, queries, EmbedOptions(), encoder="random")
-
-
 def make_small_model(labels, vectors):
     examples = [
         (label, f"{n}.wav", f"{n}.wav", 0.0, 1.0) for n, label in enumerate(labels)
@@ -159,7 +151,7 @@ def test_a_damaged_model_is_one_line(study, tmp_path):
             load_model(path)
     rng = np.random.default_rng(0)
     messages = []
-    for _ in range(200):
+    for _ in range(60):
         damaged = bytearray(whole)
         damaged[rng.integers(len(whole))] ^= int(rng.integers(1, 256))
         path.write_bytes(damaged)
@@ -167,7 +159,7 @@ def test_a_damaged_model_is_one_line(study, tmp_path):
             load_model(path)
         except InputError as error:
             messages.append(str(error))
-    assert len(messages) > 100
+    assert len(messages) > 30
     assert not any("\n" in message for message in messages)
 
 

@@ -71,14 +71,6 @@ def test_calls_that_share_a_detection_are_counted_but_those_found_are_not():
     assert result.scores.filter(by="events", label="hoot")["unreachable"][0] == 2
 
 
-def test_a_few_short_calls_are_counted_without_another_order():
-    calls, found = make_calls(1.0)
-    short = ("a.wav", 1000.0, 1000.2, "hoot")
-    result = score(found, [*calls, short])
-    assert result.scores["by"][0] == "events"
-    assert any("1 of 21" in warning for warning in result.warnings)
-
-
 @settings(max_examples=25)
 @given(st.floats(0.01, 3.0), st.floats(0.05, 1.0), st.floats(-3.0, 3.0))
 def test_no_window_matches_a_call_that_counts_as_unreachable(length_s, iou, shift_s):

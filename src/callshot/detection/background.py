@@ -99,7 +99,7 @@ class Background:
 
 
 def find_free(start_s: FloatArray, window_s: float, calls_s: Iterable[Span]) -> Mask:
-    """Return a mask of the windows that no call touches; `start_s` has their starts.
+    """Return a mask of the windows that no call touches.
 
     >>> find_free(np.array([0.0, 3.0, 6.0, 9.0]), 3.0, [(2.0, 3.0), (9.0, 10.0)])
     array([False,  True,  True, False])
@@ -170,10 +170,7 @@ def select_windows(
     window_s: float,
     hop_s: float,
 ) -> Background:
-    """Return the background of recordings: the sampled ones of `windows` that no call touches.
-
-    Of windows with the same recording and start, the last is taken.
-    """
+    """Return the background of recordings: the sampled ones of `windows` that no call touches."""
     windows_of_all = sum(recording.windows for recording in recordings)
     frame = windows.spans.frame.with_row_index()
     unique = frame.unique(["recording", "start_s"], keep="last").sort("start_s")
@@ -199,10 +196,7 @@ def find_kept(
 
 
 def split_background(background: Background) -> Iterator[Mask]:
-    """Yield a mask of the windows of each of at most five parts, which are held out in turn.
-
-    Parts are whole places or recordings; what has more than half of all windows is divided.
-    """
+    """Yield a mask of the windows of each of at most five parts, which are held out in turn."""
     if UNLABELLED in background.origins:
         # Whole recordings; stretches if there are fewer than five recordings
         part_of_window = background.number % MAX_PARTS
@@ -215,10 +209,9 @@ def split_background(background: Background) -> Iterator[Mask]:
 
 
 def _number_units(background: Background) -> IntArray:
-    """Return the number of the unit of each window; the windows of a unit stay in one part.
+    """Return the number of the unit of each window, which stays in one part.
 
-    A unit is a place; a recording of a place that has more than half of all windows; a stretch of
-    a recording that has more than half.
+    A unit is a place, or a recording or a stretch of what has more than half of all windows.
     """
     recording_of_window = background.number
     places = np.array([recording.place for recording in background.recordings])
@@ -244,10 +237,7 @@ def _assign_parts(unit: IntArray) -> IntArray:
 
 
 def _divide_majority(unit: IntArray, finer: IntArray) -> IntArray:
-    """Divide the unit that has more than half of all windows by finer units.
-
-    Both arrays have the number of the unit of each window, and so has the result.
-    """
+    """Divide the unit of more than half of all windows by finer units; units are of each window."""
     counts = np.bincount(unit)
     largest = counts.argmax()
     if 2 * counts[largest] <= len(unit):
@@ -287,7 +277,7 @@ class Covariance:
 
 @dataclass(frozen=True, eq=False)
 class Covariances:
-    """Covariance of all background; for each part, its windows and the covariance of the others."""
+    """Covariance of all background; by part, its windows and the covariance of the others."""
 
     whole: Covariance
     without: Sequence[tuple[Mask, Covariance]]
@@ -344,8 +334,8 @@ def find_event_scores(scores: FloatArray, background: Background) -> FloatArray:
 def find_event_threshold(events: FloatArray, allowed: float) -> float:
     """Return the score that about `allowed` events exceed; −inf if there are no more of them.
 
-    `events` are the falling scores of `find_event_scores`. The highest are taken to fall off
-    exponentially, so that the threshold does not depend on one or two of them.
+    The highest of `find_event_scores` are taken to fall off exponentially, so that the threshold
+    does not depend on one or two of them.
     """
     if len(events) <= allowed:
         return -np.inf
@@ -365,10 +355,7 @@ def find_event_thresholds(
     background: Background,
     allowed: float,
 ) -> FloatArray:
-    """Return for each class the score that about `allowed` of its events exceed.
-
-    `scores` are (windows, classes); a window counts for the class that it was found to be.
-    """
+    """Return for each class the score that about `allowed` events of windows found as it exceed."""
     thresholds = []
     for number, own_scores in enumerate(scores.T):
         found_scores = np.where(class_of_window == number, own_scores, -np.inf)
@@ -382,10 +369,8 @@ def false_alarm_factor(
 ) -> float:
     """Return f: with 95 %, there will be between allowed / f and allowed · f false alarms.
 
-    `class_of_alarm` has the class of each window of the background that is a false alarm, −1 for
-    all others. `allowed` is the number of events of each class. Its logarithm has the variance of
-    a Poisson number, 1 / mean, or if it is larger, the variance of the total over recordings
-    divided by the total squared.
+    `class_of_alarm` is −1 for windows that are no false alarm. The logarithm of the number has the
+    variance 1 / mean or, if it is larger, the variance over recordings by the total squared.
     """
     order, follows_previous = _order_windows(background)
     label = class_of_alarm[order]

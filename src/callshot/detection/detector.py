@@ -91,11 +91,10 @@ class Detector:
     def search(
         self, parts: Sequence[FloatMatrix]
     ) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Return the number of the class of each window, or BACKGROUND, and the scores, twice.
+        """Return the class of each window, or BACKGROUND, and its scores (windows, classes), twice.
 
-        `parts` are the vectors of the windows of a recording, a matrix for each file of them. The
-        class of a window is the one with the highest score, if this reaches the threshold. Scores
-        are (windows, classes), and there twice because a `NearestMeanDetector` has two kinds.
+        `parts` are the vectors of the windows of a recording, a matrix for each file of them. A
+        `NearestMeanDetector` has two kinds of scores.
         """
         blocks = split_blocks(parts)
         scores = np.concatenate(
@@ -114,10 +113,9 @@ class Detector:
 def make_detector(
     model: Model, background: Background | None, false_alarms_per_h: float
 ) -> Detector:
-    """Return the detector of a model whose thresholds meet an aim of false alarms.
+    """Return the detector of a model whose thresholds meet an aim per hour of background and class.
 
-    The aim is per hour of background and class. Without enough background, thresholds come from
-    the examples alone.
+    Without enough background, thresholds come from the examples alone.
     """
     check_aim(false_alarms_per_h)
     if background is None or len(background.vectors) < MIN_WINDOWS:
@@ -147,9 +145,8 @@ def limit_alarms(
 ) -> NearestMeanDetector:
     """Give a nearest-mean detector limits, so that it meets an aim of false alarms.
 
-    Windows must also exceed a score of their class, which depends on the covariance of the
-    background. It is chosen so that in all of the background, about as many events of a class are
-    found as the aim allows, at least one.
+    Windows must also exceed a score by the covariance of the background, above which about as many
+    events of a class are found in all of it as the aim allows, at least one.
     """
     covariances, scores = choose_covariances(model, background)
     class_of_window, _ = nearest.search_held_out(background)
@@ -172,9 +169,9 @@ def find_curves(
 ) -> dict[str, Calibration]:
     """Return for each class the curve from the score of a detection to how likely it is right.
 
-    The curves are fitted to the scores of detections that reviewers confirmed or rejected, each
-    for its own class. A confirmed call is scored by the mean of the other examples of its class.
-    With a site, the vectors of the model are scaled roots.
+    The curves are fitted to the scores of detections that reviewers confirmed or rejected. A
+    confirmed call is scored by the mean of the other examples of its class. With a site, the
+    vectors of the model are scaled roots.
     """
     if model.rejected is None:
         return {}
@@ -209,10 +206,7 @@ def find_curves(
 def make_scorer(
     means: FloatArray, background: Covariance | Site | None
 ) -> Detector | ShareScorer:
-    """Return a detector without labels and thresholds, which only scores windows for `means`.
-
-    With a site, means and windows are scaled roots.
-    """
+    """Return what scores windows for `means`; with a site, both are scaled roots."""
     if isinstance(background, Site):
         return ShareScorer(means, background.background)
     layer = None if background is None else background.find_discriminants(means)
@@ -231,8 +225,7 @@ def choose_covariances(
     """Choose which background windows count; return their covariances, and scores of all windows.
 
     Windows of annotated recordings are taken for background, unless more of them than the usual
-    aim allows score half of what examples do: then calls were missed. The scores, (windows,
-    classes), are those of all windows by the covariance of other recordings.
+    aim allows score half of what examples do: then calls were missed.
     """
     if UNLABELLED not in background.origins:
         covariances = background.covariances
@@ -259,8 +252,7 @@ def check_aim(false_alarms_per_h: float) -> None:
 def trim_background(means: FloatArray, background: Background) -> Mask:
     """Return a mask of the windows to keep: all but the 40 % that score highest for a class.
 
-    Windows of recordings without calls are all kept. The covariance behind the scores is of the
-    windows kept so far, so this is repeated a few times.
+    Windows of recordings without calls are all kept.
     """
     is_certain = background.origins == WITHOUT_CALLS  # has no calls, so it is kept
     keep = np.ones(len(is_certain), bool)
@@ -297,10 +289,9 @@ def choose_thresholds(
 ) -> FloatArray:
     """Return the threshold of each class that meets an aim of false alarms in background.
 
-    `scores` are those of the windows of the background, (windows, classes), and
-    `median_example_score` that of the examples of each class. The highest scores count only if
-    they are background. In annotated recordings they are, unless half of the examples would not
-    reach the threshold of the usual aim: then annotators missed calls.
+    The highest `scores` of windows count only if they are background. In annotated recordings they
+    are, unless half of the examples would not reach the threshold of the usual aim: then annotators
+    missed calls.
     """
     origins = set(background.origins)
     allowed = aim_per_h * background.hours
@@ -319,8 +310,7 @@ def choose_thresholds(
 def find_robust_thresholds(scores: FloatArray, allowed: float) -> FloatArray:
     """Return for each class the score that `allowed` windows would reach if none had a call.
 
-    `scores` are (windows, classes). Scores above the median are taken to fall off exponentially, as
-    they do up to the quantile 0.9.
+    Scores above the median are taken to fall off exponentially, as they do up to the quantile 0.9.
     """
     low, high = QUANTILES
     low_score, high_score = np.quantile(scores, QUANTILES, axis=0)
@@ -335,9 +325,8 @@ def find_robust_thresholds(scores: FloatArray, allowed: float) -> FloatArray:
 def find_thresholds(scores: FloatArray, allowed: float) -> FloatArray:
     """Return for each class the score that at most `allowed` background windows reach.
 
-    `scores` are (windows, classes). Beyond the highest scores, and between them, they are taken to
-    fall off exponentially, with the mean excess of the highest 50. Where they fall off more slowly,
-    because of a few loud sounds, the threshold is above all windows that are too many.
+    The highest scores are taken to fall off exponentially, with the mean excess of the highest 50.
+    Where they fall off more slowly, the threshold is above all windows that are too many.
     """
     thresholds = []
     falling_scores = -np.sort(-scores, axis=0)
@@ -361,8 +350,7 @@ def find_thresholds(scores: FloatArray, allowed: float) -> FloatArray:
 def _make_detector_of_examples(model: Model) -> Detector:
     """Return a detector without background, whose scores are −|z − c|².
 
-    The threshold of a class is minus the largest squared distance of an example from the mean of
-    the others.
+    The threshold of a class is at the example that is farthest from the mean of the others.
     """
     thresholds = np.full(len(model.classes), np.nan)
     for number, name in enumerate(model.classes):

@@ -65,12 +65,9 @@ NO_AUDIO = "its audio could not be read, so its events begin and end with window
 
 
 class CallShape(NamedTuple):
-    """What calls of a class are like, from the audio of its examples.
+    """What calls of a class are like: their least length, longest pause, and band.
 
-    min_s            shorter sounds are no calls
-    pause_s          pauses up to this do not part calls
-    step_s           length of a column of levels
-    low_hz, high_hz  the band that calls are in
+    `step_s` is the length of a column of levels.
     """
 
     min_s: float
@@ -173,8 +170,8 @@ def measure_band(
 def measure_heights(levels: FloatArray, around: FloatArray, columns: int) -> FloatArray:
     """Return how far each level is on the way from the noise floor to the loudest sound, 0 to 1.
 
-    The noise floor comes from the levels of a stretch and `around` it, the loudest sound from the
-    columns of the stretch that are at most `columns` away. 0 where these two hardly differ.
+    The noise floor is of all levels `around` the stretch, the loudest sound of the columns of the
+    stretch that are at most `columns` away. 0 where these two hardly differ.
     """
     audible = around[around > SILENCE_DBFS]
     if len(audible) == 0:
@@ -231,9 +228,9 @@ class CallFinder:
     ) -> list[Edges]:
         """Return start and end of the calls of a stretch of active windows, in order of time.
 
-        `starts_s` and `ends_s` are those of its windows, `edges_s` the edges of the stretch by
-        these alone. A sound is a call if most windows around its middle are active. A window
-        without a call has its other sounds, or else its own part of `edges_s`.
+        `edges_s` are the edges of the stretch by its windows alone. A sound is a call if most
+        windows around its middle are active. A window without a call has its other sounds, or else
+        its own part of `edges_s`.
         """
         shape = self.shapes.get(label)
         top_hz = self.reader.recording.rate_hz / 2
@@ -268,9 +265,8 @@ class CallFinder:
     ) -> Iterator[Edges]:
         """Yield start and end of each sound in a span that may be a call of a class.
 
-        A sound is where the level in the band of the class is above SHARE (`measure_heights`).
-        Pauses no longer than those inside examples do not split it. It reaches PEAK_SHARE, and is
-        not much shorter than examples.
+        The level in the band of the class is above SHARE, but for pauses as in examples, and
+        reaches PEAK_SHARE; the sound is not much shorter than examples.
         """
         span_start_s, span_end_s = span_s
         margin_s = 2 * max(self.spacing.window_s, self.spacing.call_s[label])
@@ -337,8 +333,8 @@ def find_sound(
 ) -> Edges:
     """Return start and end of the longest call in a span, by its sound in a band.
 
-    `call_s` is the length of a typical call. Where noise leaves no call, or one that is longer than
-    LONG of these, it is the loudest stretch of this length.
+    Where noise leaves no call, or one of more than LONG typical lengths `call_s`, it is the loudest
+    stretch of this length.
     """
     span_start_s, span_end_s = span_s
     step_s = float(np.clip(call_s / COLUMNS, *COLUMNS_S))
@@ -363,8 +359,6 @@ def find_sound(
 
 def find_loudest(levels: FloatArray, columns: int) -> int:
     """Return the first of the `columns` in a row that have most power above the noise floor.
-
-    `levels` are those of all columns in dB.
 
     >>> find_loudest(np.array([0.0, 30.0, 0.0, 0.0, 20.0, 29.0, 28.0]), 2)
     5

@@ -123,6 +123,15 @@ class LearningOptions:
         if self.window_s is not None:
             check_range("window", self.window_s, *WINDOWS_S, "s")
 
+    @property
+    def about_audio(self) -> dict[str, object]:
+        """The options about audio, by their names on the command line."""
+        return {
+            "--window": self.window_s,
+            "--channel": self.channel,
+            "--source-rate-hz": self.source_rate_hz,
+        }
+
     def on_top_of(self, settings: AudioSettings) -> "LearningOptions":
         """Return the options, with the settings of a model where none is given."""
         if settings.source == SEGMENT:
@@ -294,13 +303,14 @@ def learn_examples(
             check_chosen(spec)
     unfiltered_encoder = encoder_at_speed.at_band(None)
     settings = _choose_window(calls, unfiltered_encoder, options)
+    calls = replace(calls, settings=settings)
     fingerprint = joined_fingerprint(unfiltered_encoder, embedding.device)
     if earlier is not None:
         check_fingerprint(earlier, unfiltered_encoder.name, fingerprint)
         check_settings(earlier, settings, str(examples))
 
     embedded = _embed_in_better_band(
-        calls, settings, options, embedding, encoder_at_speed, progress
+        calls, options, embedding, encoder_at_speed, progress
     )
     joined_encoder = embedded.joined_encoder
     vectors = embedded.vectors
@@ -366,13 +376,8 @@ def learn_index(
             f"{folder}: an index of recordings; examples are learned from the recordings, so give "
             "their folder"
         )
-    unused_options = {
-        "--window": options.window_s,
-        "--channel": options.channel,
-        "--source-rate-hz": options.source_rate_hz,
-        "--site": options.site,
-    }
-    _refuse_options(unused_options, f"{folder} has no audio")
+    unused = {"--site": options.site} | options.about_audio
+    _refuse_options(unused, f"{folder} has no audio")
     name = index.settings.name
     if encoder not in (None, name):
         raise OptionError(f"encoder: {folder} has vectors of {name}; remove --encoder")
@@ -530,7 +535,6 @@ def can_be_scanned(joined_encoder: JoinedEncoder, settings: AudioSettings) -> bo
 
 def embed_examples(
     calls: Calls,
-    settings: AudioSettings,
     options: LearningOptions,
     embedding: EmbedOptions,
     joined_encoder: JoinedEncoder,
@@ -541,8 +545,9 @@ def embed_examples(
     background = None
     windows = Spans.from_rows([])
     spec = joined_encoder.specs[0]
+    settings = calls.settings
     if can_be_scanned(joined_encoder, settings):  # background has no use otherwise
-        recordings, windows = find_background(calls, spec, settings, options)
+        recordings, windows = find_background(calls, spec, options)
     share = len(calls.spans) / (len(calls.spans) + len(windows))
     vectors, rejects, notes = embed_calls(
         calls.spans,
@@ -573,7 +578,6 @@ def embed_examples(
 
 def _embed_in_better_band(
     calls: Calls,
-    settings: AudioSettings,
     options: LearningOptions,
     embedding: EmbedOptions,
     joined_encoder: JoinedEncoder,
@@ -583,13 +587,13 @@ def _embed_in_better_band(
 
     The encoder of the result has the chosen band, or all frequencies.
     """
-    embed = partial(embed_examples, calls, settings, options, embedding)
+    embed = partial(embed_examples, calls, options, embedding)
     unfiltered_encoder = joined_encoder.at_band(None)
     has_auto_band = joined_encoder != unfiltered_encoder
     band = None
-    if has_auto_band and can_be_scanned(joined_encoder, settings):
+    if has_auto_band and can_be_scanned(joined_encoder, calls.settings):
         spec = unfiltered_encoder.specs[0]
-        band = find_band(calls.spans, spec, settings.source_rate_hz)
+        band = find_band(calls.spans, spec, calls.settings.source_rate_hz)
     if band is not None:
         half_progress = scale_progress(progress, 0.5)
         unfiltered = embed(unfiltered_encoder, half_progress)
@@ -620,16 +624,11 @@ def _refuse_options(values: Mapping[str, object], reason: str) -> None:
 def read_calls(examples: Path, options: LearningOptions) -> Calls:
     """Read the examples of recordings with annotations, of a folder per label, or of a table."""
     if examples.suffix == TABLE_SUFFIX:  # whose segments are embedded as they were cut
-        unused_options = {
-            "--annotations": options.annotations,
-            "--window": options.window_s,
-            "--channel": options.channel,
-            "--source-rate-hz": options.source_rate_hz,
-        }
+        unused = {"--annotations": options.annotations} | options.about_audio
         reason = (
             f"{examples} is a table of segments, for which this option has no effect"
         )
-        _refuse_options(unused_options, reason)
+        _refuse_options(unused, reason)
         table = read_call_table(examples)
         with explain_unreadable(examples):
             origin = ("segments", examples.name, sha256_file(examples))
@@ -704,13 +703,14 @@ def _choose_window(
 
 
 def find_background(
-    calls: Calls, spec: EncoderSpec, settings: AudioSettings, options: LearningOptions
+    calls: Calls, spec: EncoderSpec, options: LearningOptions
 ) -> tuple[list[BackgroundRecording], Spans]:
     """Return the recordings that options ask for, and their windows to embed as background.
 
     These windows are spans at the encoder's speed, with two columns more: `sha256` is the checksum
     of their recording, `window_start_s` the real time at which they start.
     """
+    settings = calls.settings
     is_automatic = options.background == AUTO
     folder = options.site if is_automatic else options.background
     calls_s: Mapping[str, set[Span]] = {}

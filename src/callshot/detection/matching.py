@@ -276,10 +276,9 @@ def divide(numerator: Numbers, denominator: Numbers) -> FloatArray:
 class Task:
     """Detections to score against annotations.
 
-    recordings   the names of all recordings
-    durations_s  their lengths, by name; empty where lengths are not known
+    durations_s  lengths of recordings, by name; empty where they are not known
     min_iou      of a detection and an annotation that match
-    unknown      label of annotations that nobody could name: other detections that match one are
+    unknown      label of annotations without a name: other detections that match one are
                  neither correct nor false
     searched     the classes of the model, if known: annotations of others are not missed
     """

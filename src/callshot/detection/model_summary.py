@@ -92,10 +92,9 @@ def predict_rate(count: int, hours: float) -> Interval:
 
 @dataclass(frozen=True)
 class LabelledVectors:
-    """Examples, (examples, dimensions), with the numbers of their classes and recordings, from 0.
+    """Examples with the numbers of their classes and recordings, from 0.
 
-    classes   the number of classes
-    variance  of the examples of a class around its mean, over all dimensions
+    `variance` is that of the examples of a class around its mean, over all dimensions.
     """
 
     vectors: FloatArray
@@ -165,8 +164,8 @@ def gain_of_one_more(data: LabelledVectors) -> FloatArray:
     """Return what one more example of each class would add to the mean recall of all classes.
 
     The loss is measured when one of the k examples of a class is left out, for up to 20 of them.
-    Recall with k examples is modelled as a − b/k, so the next one adds (k − 1)/(k + 1) of that
-    loss. NaN for classes with fewer than three examples, or if no class can be tested.
+    Recall is modelled as a − b/k, so the next one adds (k − 1)/(k + 1) of that loss. NaN for
+    classes with fewer than three examples, or if no class can be tested.
     """
     gains = np.full(data.classes, np.nan)
     if not data.testable.any():
@@ -213,8 +212,7 @@ class Expectation:
     hits      of each class, testable examples that are found and named right
     tested    of each class, in how many recordings the testable examples are
     alarms    false alarms per hour without calls, of all classes together
-    costs     of each class, false alarms per hour at which half of its calls are found; None where
-              nothing can be tested, or without background
+    costs     of each class, false alarms per hour at which half of its calls are found
     """
 
     detector: Detector
@@ -243,12 +241,7 @@ class Expectation:
 
 
 class ExampleTests(NamedTuple):
-    """Examples, each scored by a detector that was made without its recording.
-
-    is_testable  whether that detector has the class of the example
-    is_hit       whether it finds the example and names it right
-    scores       of the example for its own class; NaN where it is not testable
-    """
+    """Of each example: whether it can be tested without its recording, is found, and its score."""
 
     is_testable: Mask
     is_hit: Mask

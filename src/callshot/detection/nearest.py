@@ -62,11 +62,8 @@ BLOCK_WINDOWS = 64  # that are scored at once: they stay in the processor's cach
 class Site:
     """How windows of some recordings are compared, and the mean of their quiet windows.
 
-    scale       (dimensions,), the standard deviation of the root of each value of a vector; where
-                windows are few, that of the examples has a share in it
-    background  (dimensions,), mean of the scaled roots of quiet windows, or of all if levels are
-                not known
-    quiet       how many windows that is the mean of
+    scale       (dimensions,), the standard deviation of the root of each value of a vector
+    background  (dimensions,), mean of the scaled roots of `quiet` windows
     """
 
     scale: FloatArray
@@ -149,10 +146,7 @@ def measure_site(index: Index, examples: FloatMatrix) -> Site:
 
 
 def find_quiet(levels: FloatMatrix, rows: IntArray) -> IntArray:
-    """Return the quietest sixth of some rows of windows; all of these if levels are not known.
-
-    `levels` (windows,) are in dB, NaN where not known; `rows` are row numbers.
-    """
+    """Return the quietest sixth of some rows of windows; all where levels are not known (NaN)."""
     if np.isnan(levels).all():
         return rows
     count = max(1, round(len(rows) * QUIET_SHARE))
@@ -201,9 +195,6 @@ class ShareScorer:
     """Scores windows by how far they are on the way from the background, 0, to a mean, 1.
 
     All vectors are scaled roots (`Site.transform`).
-
-    means       means × dimensions
-    background  (dimensions,)
     """
 
     means: FloatArray
@@ -238,11 +229,9 @@ class ShareScorer:
 
 @dataclass(frozen=True, eq=False)
 class Limits:
-    """What the score of a window of each class must exceed, apart from the rule of nearest means.
+    """What the score of a window must exceed apart from the rule of nearest means, by class.
 
-    layer       gives the score of a window for each class
-    thresholds  of each class
-    factor      by which the number of false alarms can miss its aim
+    `factor` is by how much the number of false alarms can miss its aim.
     """
 
     layer: LinearLayer
@@ -269,8 +258,8 @@ class NearestMeanDetector:
     """What decides whether a window has a call, and of which class.
 
     means       of the scaled roots of the examples of each class, classes × dimensions
-    others      means of the scaled roots of what is no call, means × dimensions: of the known
-                background, and of rejected detections, where the model has them
+    others      means of the scaled roots of what is no call: the known background, then rejected
+                detections
     thresholds  the score that a window of each class must exceed
     curves      from scores to probabilities, by class, where there are verdicts
     known       how many windows are known to have no calls
@@ -305,10 +294,9 @@ class NearestMeanDetector:
     def search(
         self, parts: Sequence[FloatMatrix]
     ) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Return the number of the class of each window, or BACKGROUND, and two kinds of scores.
+        """Return the class of each window, or BACKGROUND, and two kinds of scores.
 
-        `parts` are the vectors of the windows of a recording, a matrix for each file of them. The
-        mean of each class that is found moves half-way to the windows that were found, and the
+        The mean of each class that is found moves half-way to the windows that were found, and the
         recording is searched again. What is found at first stays, with its score at that time,
         unless a mean that has moved is nearer. Scores are (windows, classes): those that decided,
         and those before a mean moved.
@@ -342,8 +330,7 @@ class NearestMeanDetector:
     ) -> tuple[IntArray, FloatArray]:
         """Return the class of each window, or BACKGROUND, and the scores (windows, classes).
 
-        `means` (classes, dimensions) take the place of those of the detector; `parts` as for
-        `search`.
+        `means` (classes, dimensions) take the place of those of the detector.
         """
         # Columns of scores are the classes, then the other sounds, which are never a class.
         scorer = ShareScorer(np.vstack([means, self.others]), self.site.background)
@@ -362,8 +349,7 @@ class NearestMeanDetector:
     def search_held_out(self, background: Background) -> tuple[IntArray, FloatArray]:
         """Return the class of each window of known background, or BACKGROUND, and scores.
 
-        Each part of the background is searched by a detector whose mean of known background, the
-        first of `others`, is that of the other parts. Scores are (windows, classes).
+        The mean of known background, the first of `others`, is that of the other parts.
         """
         vectors = background.vectors
         class_of_window = np.full(len(vectors), BACKGROUND)

@@ -62,7 +62,7 @@ from callshot.detection.nearest import (
     measure_site,
     select_rows,
 )
-from callshot.detection.verdicts import CLOSE, drop_rejected, find_probabilities
+from callshot.detection.verdicts import drop_rejected, find_probabilities
 from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.joined_encoder import find_joined_encoder, joined_fingerprint
 from callshot.encoders.spec import EncoderSpec, find_differences, format_options
@@ -687,16 +687,6 @@ def check_precision(detector: AnyDetector, precision: float | None) -> list[str]
             "than a low one, so --precision cannot choose well; confirm and reject more "
             "detections, of high and of low scores (callshot review)"
         )
-    for name, curve in detector.curves.items():
-        if name in flat:
-            continue
-        missing = curve.count_missing(precision)
-        if missing > 0:
-            verdicts = count_text(missing, "more verdict")
-            notes.append(
-                f"{name}: the precision is known to ± {curve.deviation(precision):.2f}; with "
-                f"about {verdicts} it would be known to ± {CLOSE:g}"
-            )
     return notes
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.special import expit, logit
+from scipy.special import expit
 
 from callshot.detection.background import Mask
 from callshot.detection.model import Model
@@ -22,7 +22,6 @@ from callshot.records.frames import Frame
 
 MIN_VERDICTS = 10  # for a curve of its own, with right and wrong ones
 DEVIATIONS = 1.96  # of an interval of 95 %
-CLOSE = 0.1  # half of an interval that is short enough
 MAX_STEPS = 100
 MAX_STEP = 2.0
 TOLERANCE = 1e-10
@@ -32,14 +31,11 @@ TOLERANCE = 1e-10
 class Calibration:
     """A logistic curve: the probability that a detection is right is expit(a + b · score).
 
-    coefficients  a and b
-    covariance    of a and b
-    verdicts      the number that it rests on
+    The coefficients are a and b.
     """
 
     coefficients: FloatArray
     covariance: FloatArray
-    verdicts: int
 
     def probability(self, scores: FloatArray) -> FloatArray:
         """Return how likely detections are right: probability, lower and upper limit of 95 %."""
@@ -47,26 +43,13 @@ class Calibration:
         variance = np.einsum("ni,ij,nj->n", design, self.covariance, design)
         middle = design @ self.coefficients
         width = DEVIATIONS * np.sqrt(np.maximum(variance, 0.0))
-        return np.asarray(
-            expit(np.column_stack([middle, middle - width, middle + width]))
-        )
+        limits = np.column_stack([middle, middle - width, middle + width])
+        return np.asarray(expit(limits))
 
     def rises(self) -> bool:
         """Return whether the interval of the slope is above 0; if not, scores may say nothing."""
         width = DEVIATIONS * np.sqrt(self.covariance[1, 1])
         return bool(self.coefficients[1] > width)
-
-    def deviation(self, probability: float) -> float:
-        """Return half the interval of the curve, which must rise, where it has a probability."""
-        intercept, slope = self.coefficients
-        score = (logit(probability) - intercept) / slope
-        _, low, high = self.probability(np.array([score]))[0]
-        return float(high - low) / 2
-
-    def count_missing(self, probability: float) -> int:
-        """Return about how many verdicts more would make `deviation` as small as CLOSE."""
-        ratio = self.deviation(probability) / CLOSE
-        return max(0, round(self.verdicts * (ratio**2 - 1)))
 
 
 def find_probabilities(
@@ -121,7 +104,6 @@ def fit_logistic(scores: FloatArray, is_right: Mask) -> Calibration:
     return Calibration(
         coefficients=undo @ coefficients,
         covariance=undo @ covariance @ undo.T,
-        verdicts=len(scores),
     )
 
 
