@@ -38,7 +38,7 @@ def find_divided(part, groups):
     return [g for g in np.unique(groups) if len(np.unique(part[groups == g])) > 1]
 
 
-@pytest.mark.parametrize("recordings", [2, 9, 10, 11, 100])
+@pytest.mark.parametrize("recordings", [2, 9, 11])
 @pytest.mark.parametrize("has_places", [True, False])
 def test_whole_recordings_are_held_out_whatever_their_number(recordings, has_places):
     places = None if has_places else ["."] * recordings

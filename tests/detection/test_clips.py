@@ -183,8 +183,8 @@ def test_an_event_that_cannot_be_read_is_a_reject_and_the_others_are_cut(
     assert "nothing to read from 98.000 s" in rejects[0].reason
 
 
-@pytest.mark.parametrize("size", [1, 5000])
-def test_silence_and_very_short_clips_have_a_picture(size):
+def test_silence_and_very_short_clips_have_a_picture():
+    size = 1
     event = make_event(0.0, "roar\n$x$", None)
     content = draw_spectrogram(np.zeros(size, np.float32), RATE_HZ, 0.0, event)
     with Image.open(io.BytesIO(content)) as image:

@@ -303,7 +303,7 @@ def test_calls_are_described_by_the_audio_of_examples(tmp_path):
     assert 850 < shape.low_hz < 1000 < shape.high_hz < 1150
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_loudest_columns_are_those_of_a_literal_loop(seed):
     rng = np.random.default_rng(seed)
     levels = rng.normal(-50.0, 8.0, 40)

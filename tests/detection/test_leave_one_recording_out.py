@@ -51,10 +51,9 @@ def test_decisions_are_those_of_the_literal_rule(seed, variance):
     assert decided[testable].tolist() == expected[testable].tolist()
 
 
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("recordings", [2, 4, 12])
-def test_the_gain_of_one_more_is_that_of_the_literal_rule(seed, recordings):
-    data = make_data(seed, recordings=recordings, variance=1.0)
+def test_the_gain_of_one_more_is_that_of_the_literal_rule(recordings):
+    data = make_data(0, recordings=recordings, variance=1.0)
     testable = data.testable
 
     def mean_recall(decided):

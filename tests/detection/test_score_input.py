@@ -134,7 +134,7 @@ def test_of_detections_with_the_same_span_and_label_the_highest_score_counts(
     annotations = tmp_path / "calls.csv"
     calls = pl.DataFrame(rows[:1], COLUMNS, orient="row").drop("score")
     calls.write_csv(annotations)
-    result = callshot.score_detections(detections, annotations)
+    result = callshot.score_detections(detections, annotations, samples=1)
     roar = result.scores.filter(by="events", label="roar").row(0, named=True)
     assert (roar["detected"], roar["average_precision"]) == (2, 1.0)
     rejects = [reject for reject in result.rejects if "same span" in reject.reason]
@@ -155,7 +155,9 @@ def test_detections_that_stick_out_are_cut_and_those_outside_are_named(tmp_path)
     annotations = tmp_path / "calls.csv"
     call.write_csv(annotations)
     audio = make_recordings(tmp_path / "audio")
-    result = callshot.score_detections(detections, annotations, recordings=audio)
+    result = callshot.score_detections(
+        detections, annotations, recordings=audio, samples=1
+    )
     roar = result.scores.filter(by="events", label="roar").row(0, named=True)
     assert (roar["detected"], roar["correct"], roar["precision"]) == (2, 1, 0.5)
     spans = result.outcomes.filter(pl.col("outcome") != "missed")
