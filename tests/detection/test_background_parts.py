@@ -83,7 +83,7 @@ def test_few_windows_can_be_held_out(windows):
 
 
 def test_recordings_without_labels_are_held_out_as_recordings():
-    """They are those that are scanned, so a new place is not expected."""
+    """They are what is scanned, so a new place is not expected."""
     background = make_background([9] * 12, ["a", "b"] * 6, "unlabelled")
     part = number_parts(background)
     assert find_divided(part, background.number) == []

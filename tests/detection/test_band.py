@@ -1,4 +1,4 @@
-"""The band of an encoder is that of the boxes, where held-out examples are told apart better."""
+"""An encoder gets the band of the boxes, where held-out examples stand out better in it."""
 
 import numpy as np
 import pytest

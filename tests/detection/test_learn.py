@@ -70,7 +70,7 @@ def test_progress_reaches_the_end_once(site, tmp_path):
     "choices", [{"speed": "1"}, {"speed": "3"}, {"speed": "2", "band": "100-900"}]
 )
 def test_an_example_has_the_vector_that_an_index_has_there(tmp_path, store, choices):
-    """A call in the middle of a window of an index; the window is that of the index."""
+    """A call in the middle of a window of an index; both are the same window."""
     site = tmp_path / "site"
     site.mkdir()
     rng = np.random.default_rng(0)

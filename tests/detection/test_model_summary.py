@@ -47,7 +47,7 @@ def test_the_most_similar_classes_come_first():
 
 
 def test_recall_leaves_out_the_recording_of_the_example():
-    """Examples of one recording are alike; only other recordings tell the truth."""
+    """Examples of one recording are alike; only other recordings count."""
     vectors = np.array([[0.0], [0.1], [9.0], [9.1], [9.2], [0.2]], np.float32)
     places = [("hoot", "a"), ("hoot", "a"), ("hoot", "b"), ("bark", "b")]
     places += [("bark", "c"), ("bark", "a")]

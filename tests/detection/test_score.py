@@ -63,7 +63,7 @@ def test_counts_and_metrics_of_each_class_are_as_counted_by_hand():
     assert total["average_precision"] == pytest.approx((0.75 + 0 + 0) / 3)
 
 
-def test_detections_of_calls_that_nobody_could_name_are_not_false():
+def test_detections_of_calls_without_a_name_are_not_false():
     result = score(DETECTIONS, ANNOTATIONS, recordings=HOURS, unknown="unclear")
     for by, detected in (("events", 4), ("windows", 5)):
         roar = result.scores.filter(by=by, label="roar").row(0, named=True)

@@ -7,7 +7,7 @@ Thresholds come from at most five parts of the background, each scored by the ot
 whole places, or whole recordings, because what is scanned next may be a new one: windows of a
 recording are like each other, and thresholds that take its weather as known are too low. What has
 more than half of all windows is divided, for the rest would be too little to score it by. No new
-place is expected where recordings without labels are background: they are those that are scanned.
+place is expected where recordings without labels are background: they are what is scanned.
 """
 
 import math
@@ -46,7 +46,7 @@ class BackgroundRecording:
     """A recording with windows of background.
 
     sha256   of the file, by which the recording is known
-    windows  the number of its windows, with those that have calls
+    windows  the number of its windows, also of those with calls
     calls_s  starts and ends of all annotations on it
     origin   "annotated": what is not annotated is background, unless a call was missed;
              "unlabelled": most of it is; "without calls": all of it is
@@ -331,6 +331,17 @@ def find_event_scores(scores: FloatArray, background: Background) -> FloatArray:
     return np.asarray(thresholds[is_further_event])
 
 
+def extrapolate_tail(falling: FloatArray, count: int, allowed: float) -> float:
+    """Return the score that `allowed` values exceed, if the highest fall off exponentially.
+
+    Of the `count` values above the next one, the base, a share exp(−excess / mean excess) is more
+    than `excess` above it.
+    """
+    base = falling[count]
+    mean_excess = float((falling[:count] - base).mean())
+    return float(base + mean_excess * np.log(count / allowed))
+
+
 def find_event_threshold(events: FloatArray, allowed: float) -> float:
     """Return the score that about `allowed` events exceed; −inf if there are no more of them.
 
@@ -342,11 +353,7 @@ def find_event_threshold(events: FloatArray, allowed: float) -> float:
     if len(events) == 1:
         return float(events[0])
     count = min(max(TAIL_EVENTS, math.ceil(TAIL * allowed)), len(events) - 1)
-    base = events[count]
-    mean_excess = float((events[:count] - base).mean())
-    # Of the `count` events above the base, a share exp(−excess / mean_excess) is more than `excess`
-    # above it.
-    return float(base + mean_excess * np.log(count / allowed))
+    return extrapolate_tail(events, count, allowed)
 
 
 def find_event_thresholds(

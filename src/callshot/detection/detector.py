@@ -30,6 +30,7 @@ from callshot.detection.background import (
     Covariance,
     Covariances,
     Mask,
+    extrapolate_tail,
     false_alarm_factor,
     find_event_thresholds,
     measure_covariance,
@@ -337,12 +338,7 @@ def find_thresholds(scores: FloatArray, allowed: float) -> FloatArray:
         threshold = float(np.nextafter(falling[int(allowed)], np.inf))
         count = min(TAIL, len(falling) - 1)
         if allowed < count:
-            base = falling[count]
-            mean_excess = float((falling[:count] - base).mean())
-            # Of the `count` windows above the base, a share exp(−excess / mean_excess) is more than
-            # `excess` above it.
-            extrapolated = base + mean_excess * np.log(count / allowed)
-            threshold = max(threshold, float(extrapolated))
+            threshold = max(threshold, extrapolate_tail(falling, count, allowed))
         thresholds.append(threshold)
     return np.array(thresholds)
 

@@ -291,7 +291,7 @@ def read_clips(
 def read_quiet_windows(
     files: Files, spec: EncoderSpec, grid: WindowGrid, channel: str
 ) -> list[Float32Array]:
-    """Return the audio of windows of recordings: the quieter half of those that are not silent.
+    """Return the audio of windows of recordings: the quieter half of the audible ones.
 
     They are spread over the recordings; what cannot be read is left out.
     """

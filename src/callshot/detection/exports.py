@@ -245,7 +245,7 @@ def _export_parquet(events: Frame, recordings: RecordingFolder | None) -> Files:
 
 
 def _find_stems(names: Iterable[str]) -> dict[str, str]:
-    """Return the names of recordings without suffix; those that would be the same keep theirs."""
+    """Return the names of recordings without suffix, where they stay different."""
     stems = {}
     for name in sorted(names):
         path = PurePosixPath(name)

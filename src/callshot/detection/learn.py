@@ -197,7 +197,7 @@ def learn(
         Name of an encoder; needed unless `add` is given.
     encoder_options : mapping, optional
         Options of the encoder that differ from its defaults, e.g. {"speed": 2}. The `band` of a
-        new model is "auto" by default: that of the boxes, where annotations have frequencies and
+        new model is "auto" by default: the boxes, where annotations have frequencies and
         it is better than all frequencies; None for all.
     annotations : path, optional
         Annotation file or folder; found beside the recordings by default.

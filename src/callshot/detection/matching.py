@@ -10,7 +10,7 @@ partner keeps one: so one pass serves all thresholds. Recordings have weights: 1
 themselves, and how often each was drawn for a sample of recordings.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -248,7 +248,7 @@ def find_threshold(
         row["false_alarms_per_hour"] = lowest["false_alarms_per_hour"]
         reaching = pl.col("threshold") >= lowest["threshold"]
         points = curve.filter(reaching, by=by, label=label)
-        if len(points) > 0:  # windows may all be on calls that nobody could name
+        if len(points) > 0:  # windows may all be on calls without a name
             row["precision"] = points["precision"][-1]
             row["recall"] = points["recall"][-1]
     return pl.DataFrame([row], dict(AIM_THRESHOLDS))
@@ -276,6 +276,7 @@ def divide(numerator: Numbers, denominator: Numbers) -> FloatArray:
 class Task:
     """Detections to score against annotations.
 
+    recordings   names, sorted
     durations_s  lengths of recordings, by name; empty where they are not known
     min_iou      of a detection and an annotation that match
     unknown      label of annotations without a name: other detections that match one are
@@ -326,17 +327,15 @@ class Task:
         `detections` has recording, score, and outcome as one of OUTCOME_NUMBERS; `annotated` has a
         row for each annotation or annotated window.
         """
-        numbers = {name: number for number, name in enumerate(self.recordings)}
         ordered = detections.sort("score", descending=True, nulls_last=True)
-        counts = dict(annotated["recording"].value_counts().iter_rows())
+        counts = Counter(annotated["recording"])
         seconds = [self.durations_s.get(name, np.nan) for name in self.recordings]
-        recording = [numbers[name] for name in ordered["recording"]]
         return RankedDetections(
             label=label,
             score=ordered["score"].fill_null(np.nan).to_numpy(),
             outcome=ordered["outcome"].to_numpy().astype(np.int64),
-            recording=np.array(recording, np.int64),
-            annotated=np.array([counts.get(name, 0) for name in self.recordings]),
+            recording=np.searchsorted(self.recordings, ordered["recording"]),
+            annotated=np.array([counts[name] for name in self.recordings]),
             hours=np.array(seconds) / SECONDS_PER_HOUR,
             unreachable=unreachable,
         )
@@ -411,7 +410,7 @@ def _name_outcomes(
 def rank_windows(
     task: Task, label: str, outcome: Frame, window_s: float
 ) -> RankedDetections:
-    """Rank the windows that detections of a class touch; those that annotations touch are correct.
+    """Rank the windows that detections of a class touch; they are correct if annotations do.
 
     Windows of `window_s` follow each other without a gap from the start of each recording. A window
     has score and outcome of the best detection in it, unless it is correct; `outcome` is the frame
@@ -428,7 +427,7 @@ def rank_windows(
     best = best.unique(KEYS, keep="first", maintain_order=True)
     annotations = task.annotations.filter(label=label)
     annotated = _touched_windows(annotations, window_s).unique()
-    # Windows with a call that nobody could name, and no annotation of the class, do not count.
+    # Windows with a call without a name, and no annotation of the class, do not count.
     unknown = _touched_windows(task.unknown_events, window_s)
     unknown = unknown.join(annotated, on=KEYS, how="anti")
     counted = best.join(unknown, on=KEYS, how="anti")

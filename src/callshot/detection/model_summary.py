@@ -8,7 +8,7 @@ Expected recall: the examples of each recording, or of some together, are scored
 was made without them.
 
 Expected false alarms: the mean of the background windows that reach the thresholds, which were
-chosen on them, and of those that reach the thresholds of the other parts of the background, which
+chosen on them, and of the windows that reach thresholds of the other parts of the background, which
 rest on less. The interval contains both.
 
 Each has an interval of 95 % for what as many new recordings, or hours, will show (`predict_share`,
@@ -94,7 +94,7 @@ def predict_rate(count: int, hours: float) -> Interval:
 class LabelledVectors:
     """Examples with the numbers of their classes and recordings, from 0.
 
-    `variance` is that of the examples of a class around its mean, over all dimensions.
+    `variance` is of the examples of a class around its mean, over all dimensions.
     """
 
     vectors: FloatArray
@@ -308,7 +308,7 @@ def _test_examples(
         except InputError:  # a class of one example, and no background
             continue
         rows = np.flatnonzero(inside & np.isin(names, detector.classes))
-        # Classes of this detector are numbered without those that only this part has.
+        # Classes of this detector are numbered without classes of this part alone.
         own_class = np.searchsorted(detector.classes, names[rows])
         scores = detector.score(model.examples.matrix[rows])  # (rows, classes)
         own_scores[rows] = scores[np.arange(len(rows)), own_class]

@@ -16,7 +16,7 @@ calls, and detections that a reviewer rejected. Its score for a class is
     (z − b) · (c − b) / |c − b|²
 
 0 at the background and 1 at the class. It must exceed n / (2 n + 1) for a class of n examples, a
-little less than half-way, because the mean of a few examples lies farther out than that of many.
+little less than half-way, because the mean of a few examples lies farther out than a mean of many.
 
 Calls of one recording are more alike than those of many. So each recording is searched again: the
 mean of a class that was found there moves half-way to the windows that were found, until nothing
@@ -298,8 +298,8 @@ class NearestMeanDetector:
 
         The mean of each class that is found moves half-way to the windows that were found, and the
         recording is searched again. What is found at first stays, with its score at that time,
-        unless a mean that has moved is nearer. Scores are (windows, classes): those that decided,
-        and those before a mean moved.
+        unless a mean that has moved is nearer. Scores are (windows, classes), as they decided
+        and before a mean moved.
         """
         first_found, first_scores = self.search_once(parts, self.means)
         found = first_found  # class of each window
@@ -349,7 +349,7 @@ class NearestMeanDetector:
     def search_held_out(self, background: Background) -> tuple[IntArray, FloatArray]:
         """Return the class of each window of known background, or BACKGROUND, and scores.
 
-        The mean of known background, the first of `others`, is that of the other parts.
+        The mean of known background, the first of `others`, is of the other parts.
         """
         vectors = background.vectors
         class_of_window = np.full(len(vectors), BACKGROUND)

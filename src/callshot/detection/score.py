@@ -169,7 +169,7 @@ def score_detections(
     false_alarms_per_hour : float, optional
         Also find the threshold that would have met this aim, for each class.
     unknown : str, optional
-        The label of annotations that nobody could name: detections on them are not wrong.
+        The label of annotations without a name: detections on them are not wrong.
     bins : int
         Bins of scores in the call density.
     samples, seed : int
@@ -347,7 +347,7 @@ class _Inputs:
     def read_once(
         self, source: Events, kind: str, columns: Mapping[str, str] | None = None
     ) -> Frame:
-        """Read events, cut them to their recordings, and reject those that are there twice."""
+        """Read events, cut them to their recordings, and reject repeated ones."""
         events = self.read(source, columns, check=False)
         events = events.sort(
             "score", descending=True, nulls_last=True, maintain_order=True
@@ -544,7 +544,7 @@ PERCENTILES = (1, 99)
 class Verdicts:
     """What reviewers said of detections.
 
-    detections  those that were reviewed, with `confirmed`: whether they are calls of their label
+    detections  the reviewed ones, with `confirmed`: whether they are calls of their label
     relabelled  how many calls of each label are among detections of other labels
     elsewhere   how many reviewed events are on no detection
     """
@@ -663,7 +663,7 @@ def _estimate_class(
     uniform = (picks.T + 0.5) / largest
     calls = (shares.ppf(uniform) * sizes).sum(axis=1)  # of each sample
     total_low, total_high = np.percentile(calls / len(scores), PERCENTILES)
-    # In each column, the last value is that of the total.
+    # In each column, the last value is the total.
     columns = {
         "bin": [*range(1, len(sizes) + 1), None],
         "lowest_score": [*edges[:-1], edges[0]],
