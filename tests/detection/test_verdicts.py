@@ -12,9 +12,9 @@ from callshot.detection.background import measure_covariance
 from callshot.detection.detector import find_curves, make_scorer
 from callshot.detection.events import events_frame
 from callshot.detection.nearest import Site
-from callshot.detection.scan import check_precision
 from callshot.detection.verdicts import (
     calibrate,
+    check_precision,
     drop_rejected,
     find_probabilities,
     fit_logistic,
@@ -106,8 +106,7 @@ def test_a_flat_curve_is_noted(slope):
     scores = rng.uniform(0, 1, 400)
     curve = fit_logistic(scores, rng.uniform(size=400) < expit(slope * scores))
     curves = {"gull": curve, "owl": curve}
-    detector = SimpleNamespace(curves=curves, classes=list(curves))
-    (note,) = check_precision(detector, 0.9)
+    (note,) = check_precision(list(curves), curves, 0.9)
     assert "verdicts do not show" in note
 
 
@@ -190,11 +189,13 @@ def test_events_that_are_at_least_half_in_a_rejected_detection_of_their_label_ar
     spans = make_spans(rows).with_columns(root="/here")
     vectors = Vectors(spans, np.zeros((len(rows), DIMENSION), np.float32), "mfcc")
     model = replace(make_small_model(np.random.default_rng(0)), rejected=vectors)
-    here = {"a.wav": "/here", "b.wav": "/here"}
+    here, elsewhere = (
+        [SimpleNamespace(path=path, root=root) for path in ("a.wav", "b.wav")]
+        for root in ("/here", "/there")
+    )
     kept = drop_rejected(frame, model, here)
     assert sorted(kept.select(places).rows()) == sorted(expected)
     assert kept.columns == frame.columns
-    elsewhere = dict.fromkeys(here, "/there")
     assert len(drop_rejected(frame, model, elsewhere)) == len(frame)
     confirmed = replace(vectors, spans=spans.with_columns(reviewed=True))
     assert len(drop_rejected(frame, replace(model, examples=confirmed), here)) == 60

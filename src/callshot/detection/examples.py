@@ -36,6 +36,7 @@ from callshot.detection.model import (
     MAX_CLIP_S,
     SEGMENT,
     AudioSettings,
+    Model,
     describe_locations,
     from_pcm,
     to_pcm,
@@ -55,6 +56,7 @@ from callshot.records import (
     scale_progress,
 )
 from callshot.spans import Spans
+from callshot.storage import to_path
 from callshot.vectors import Vectors, concat_vectors
 
 Headers = dict[str, Recording]
@@ -254,6 +256,11 @@ Files = Sequence[
     tuple[Path, str]
 ]  # the folder of each recording, and its path in there
 
+NO_LABELS = (
+    "thresholds come from recordings without labels, so there can be several times more false "
+    "alarms than --false-alarms allows; with learn --background FOLDER (recordings without calls) "
+    "they are closer to this limit"
+)
 MIN_WINDOWS = 100
 MAX_WINDOWS = 4096  # of a scan, as background without labels
 
@@ -391,3 +398,43 @@ def sample_index(index: Index) -> Background | None:
     windows = replace(windows, matrix=windows.matrix.astype(np.float32))
     settings = index.settings
     return Background(recordings, windows, settings.window_s, settings.hop_s)
+
+
+def adapt_model(
+    model: Model,
+    background: Background | None,
+    index: Index,
+    spec: EncoderSpec | None,
+    embedding: EmbedOptions,
+) -> tuple[Model, list[str]]:
+    """Mix examples into background of what is scanned, and take thresholds from there.
+
+    `background` is a sample of its windows, None if there are too few. Without an encoder there is
+    no audio, and examples stay as they are. Return the adapted model, and notes.
+    """
+    if background is None:
+        note = (
+            f"{count_text(len(index), 'window')}: too few to find background without labels; "
+            "the model is used as it is"
+        )
+        return model, [note]
+    if spec is None:
+        return replace(model, background=background), [NO_LABELS]
+    recordings = index.recordings
+    files = [(to_path(recording.root), recording.path) for recording in recordings]
+    examples = model.examples
+    try:
+        if examples.spans.frame["clip"].is_null().all():
+            raise InputError(
+                f"{model.source}: has no audio of its examples, so they cannot be mixed into "
+                "background; learn the model again, or use --adapt none"
+            )
+        examples = mix_examples(examples, files, spec, model.settings, embedding)
+        note = (
+            f"{count_text(len(examples), 'example')} mixed into background of these "
+            "recordings; --adapt none uses them as they are"
+        )
+    except InputError as error:
+        note = f"the examples are used as they are: {error}"
+    adapted = replace(model, examples=examples, background=background)
+    return adapted, [note, NO_LABELS]

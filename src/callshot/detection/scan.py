@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from callshot.chunks import Rows
 from callshot.corpus.recordings import find_recordings
 from callshot.corpus.segment_table import read_rejects
-from callshot.detection.background import WITHOUT_CALLS, Background
+from callshot.detection.background import WITHOUT_CALLS
 from callshot.detection.detector import (
     Detector,
     check_aim,
@@ -30,7 +30,7 @@ from callshot.detection.detector import (
 )
 from callshot.detection.edges import Columns, Spacing, describe_calls, find_events
 from callshot.detection.events import complete_events
-from callshot.detection.examples import mix_examples, sample_index
+from callshot.detection.examples import adapt_model, sample_index
 from callshot.detection.index.index_files import (
     REJECTS,
     Index,
@@ -62,7 +62,11 @@ from callshot.detection.nearest import (
     measure_site,
     select_rows,
 )
-from callshot.detection.verdicts import drop_rejected, find_probabilities
+from callshot.detection.verdicts import (
+    check_precision,
+    drop_rejected,
+    find_probabilities,
+)
 from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.joined_encoder import find_joined_encoder, joined_fingerprint
 from callshot.encoders.spec import EncoderSpec, find_differences, format_options
@@ -72,7 +76,6 @@ from callshot.errors import (
     OptionError,
     check_choice,
     count_text,
-    join_names,
 )
 from callshot.jobs import Cluster, Job, Pool
 from callshot.records import Progress, Reject, no_progress, scale_progress
@@ -101,11 +104,6 @@ LIMITED_MEAN = f"{NEAREST_MEAN}; sounds like those of the known background do no
 INDEXING = 0.98  # of the work, where recordings are embedded first
 CHOOSING = 0.5  # of the rest: examples may be embedded again
 TOLERANCE_S = 1e-3  # windows and hops are whole numbers of samples
-NO_LABELS = (
-    "thresholds come from recordings without labels, so there can be several times more false "
-    "alarms than --false-alarms allows; with learn --background FOLDER (recordings without calls) "
-    "they are closer to this limit"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,7 +297,7 @@ def scan(
         notes.append(f"{note}many may be no calls")
         choice = choice._replace(false_alarms=None)
     notes += choice.notes
-    notes += check_precision(choice.detector, precision)
+    notes += check_precision(choice.detector.classes, choice.detector.curves, precision)
     found = find_windows(
         opened,
         choice.detector,
@@ -317,7 +315,7 @@ def scan(
         by_sound=edges == SOUND,
         threads=threads,
     )
-    events = drop_rejected(detected, model, find_folders(found.recordings))
+    events = drop_rejected(detected, model, found.recordings)
     # Without an aim, drop what is clearly more likely wrong than right.
     if precision is not None:
         events = events.filter(pl.col("probability") >= precision)
@@ -434,8 +432,7 @@ def find_windows(
     """Find the windows with a call in each recording.
 
     With `best`, these are so many of each class, with the highest scores, and the detector of the
-    result has thresholds just below them. Windows that a reviewer rejected do not count. Of equal
-    scores, the first windows count.
+    result has thresholds just below them. Windows that a reviewer rejected do not count.
     """
     if best is not None:
         no_thresholds = np.full(len(detector.classes), -np.inf)
@@ -444,7 +441,6 @@ def find_windows(
             detector = replace(detector, passes=0)
     found = FoundWindows(detector, recordings=[], windows=[], silent=[], rejects=[])
     total_s = sum(recording.duration_s for recording in index.recordings)
-    roots = find_folders(index.recordings)
     ranked = []
     for recording, windows in find_active_windows(
         index, detector, threads=threads, cluster=cluster
@@ -463,7 +459,7 @@ def find_windows(
                 recording=pl.lit(recording.path),
                 label=pl.Series(columns["label"].tolist(), dtype=pl.String),
             )
-            own = _take_best(drop_rejected(spans, model, roots), best)
+            own = _take_best(drop_rejected(spans, model, [recording]), best)
             ranked.append(own)
             columns = _select_starts(columns, own)
         found.recordings.append(recording)
@@ -637,8 +633,7 @@ def _describe_aim(
 ) -> list[str]:
     """Return notes on how well an aim can be met, given `hours` of background.
 
-    `reached_aim` is the lowest aim that so few hours can show, if that is higher; `factor` is by
-    how much it can be missed.
+    `reached_aim` is the lowest aim that so few hours can show, if that is higher.
     """
     notes = []
     if aim < reached_aim:
@@ -654,39 +649,6 @@ def _describe_aim(
         f"{factor:.2g}: expect {low:.2g} to {high:.2g} false alarms per hour and "
         "class where recordings are like it; more background, of more recordings, narrows this"
     )
-    return notes
-
-
-def find_folders(recordings: Sequence[IndexedRecording]) -> dict[str, str]:
-    """Return the folder of each recording, without links."""
-    roots = {recording.root for recording in recordings}
-    folders = {root: str(to_path(root).resolve()) for root in roots}
-    return {recording.path: folders[recording.root] for recording in recordings}
-
-
-def check_precision(detector: AnyDetector, precision: float | None) -> list[str]:
-    """Return notes on classes whose precision is not well known; OptionError if none is known."""
-    if precision is None:
-        return []
-    if not detector.curves:
-        raise OptionError(
-            "precision: it is known only from verdicts, right and wrong ones; confirm and reject "
-            "some detections (callshot review), and add them to the model (callshot learn --add "
-            "REVIEW)"
-        )
-    unknown = [name for name in detector.classes if name not in detector.curves]
-    notes = []
-    if unknown:
-        notes.append(
-            f"--precision: nothing is reported of {join_names(unknown)}, which have no verdicts"
-        )
-    flat = [name for name, curve in detector.curves.items() if not curve.rises()]
-    if flat:
-        notes.append(
-            f"{join_names(flat)}: the verdicts do not show that a high score is more often right "
-            "than a low one, so --precision cannot choose well; confirm and reject more "
-            "detections, of high and of low scores (callshot review)"
-        )
     return notes
 
 
@@ -736,46 +698,6 @@ def _check_index(model: Model, index: Index, hop_s: float | None) -> None:
         )
 
 
-def adapt_model(
-    model: Model,
-    background: Background | None,
-    index: Index,
-    spec: EncoderSpec | None,
-    embedding: EmbedOptions,
-) -> tuple[Model, list[str]]:
-    """Mix examples into background of what is scanned, and take thresholds from there.
-
-    `background` is a sample of its windows, None if there are too few. Without an encoder there is
-    no audio, and examples stay as they are. Return the adapted model, and notes.
-    """
-    if background is None:
-        note = (
-            f"{count_text(len(index), 'window')}: too few to find background without labels; "
-            "the model is used as it is"
-        )
-        return model, [note]
-    if spec is None:
-        return replace(model, background=background), [NO_LABELS]
-    recordings = index.recordings
-    files = [(to_path(recording.root), recording.path) for recording in recordings]
-    examples = model.examples
-    try:
-        if examples.spans.frame["clip"].is_null().all():
-            raise InputError(
-                f"{model.source}: has no audio of its examples, so they cannot be mixed into "
-                "background; learn the model again, or use --adapt none"
-            )
-        examples = mix_examples(examples, files, spec, model.settings, embedding)
-        note = (
-            f"{count_text(len(examples), 'example')} mixed into background of these "
-            "recordings; --adapt none uses them as they are"
-        )
-    except InputError as error:
-        note = f"the examples are used as they are: {error}"
-    adapted = replace(model, examples=examples, background=background)
-    return adapted, [note, NO_LABELS]
-
-
 Work = tuple[Index, AnyDetector]
 
 
@@ -783,7 +705,7 @@ class ActiveWindows(NamedTuple):
     """The active windows of a recording in order of time, and how many of all were silent.
 
     The columns are start_s, end_s and columns of events.csv: to add one there, add it in `decide`.
-    They are arrays, because a frame for each file would take a fifth of a scan.
+    They are arrays: a frame for each file would take a fifth of a scan.
     """
 
     columns: Columns
@@ -807,8 +729,7 @@ def find_active_windows(
             except InputError as error:
                 return error
 
-        # Recordings are the parallel work; threads inside each product would only wait for each
-        # other.
+        # Threads inside each product would only wait for each other.
         with threadpool_limits(1, "blas"), Pool(threads or default_threads()) as pool:
             yield from zip(recordings, pool.map(attempt, recordings), strict=True)
         return
@@ -844,13 +765,9 @@ def decide_recording(work: Work, recording: IndexedRecording) -> ActiveWindows:
 
 
 def decide(parts: Sequence[Rows], detector: AnyDetector) -> ActiveWindows:
-    """Return the active windows of a recording with their class, score and second class.
-
-    `parts` are the files of windows of the recording, in order of time.
-    """
+    """Return the active windows of a recording with their class, score and second class."""
     vectors = [part["vector"] for part in parts]
-    # Scores are (windows, classes); probabilities follow from the plain ones, of means that did
-    # not move.
+    # Probabilities follow from the plain scores, of means that did not move.
     class_of_window, scores, plain_scores = detector.search(vectors)
     levels = np.concatenate([part["rms_dbfs"] for part in parts])
     is_silent = levels <= SILENCE_DBFS

@@ -16,9 +16,12 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from callshot.detection.background import Mask
+from callshot.detection.index.index_files import IndexedRecording
 from callshot.detection.model import Model
+from callshot.errors import OptionError, join_names
 from callshot.records import FloatArray
 from callshot.records.frames import Frame
+from callshot.storage import to_path
 
 MIN_VERDICTS = 10  # for a curve of its own, with right and wrong ones
 DEVIATIONS = 1.96  # of an interval of 95 %
@@ -135,15 +138,48 @@ def _design(scores: FloatArray) -> FloatArray:
     return np.column_stack([np.ones(len(values)), values])
 
 
-def drop_rejected(events: Frame, model: Model, roots: Mapping[str, str]) -> Frame:
+def check_precision(
+    classes: Sequence[str], curves: Mapping[str, Calibration], precision: float | None
+) -> list[str]:
+    """Return notes on classes whose precision is not well known; OptionError if none is known."""
+    if precision is None:
+        return []
+    if not curves:
+        raise OptionError(
+            "precision: it is known only from verdicts, right and wrong ones; confirm and reject "
+            "some detections (callshot review), and add them to the model (callshot learn --add "
+            "REVIEW)"
+        )
+    unknown = [name for name in classes if name not in curves]
+    notes = []
+    if unknown:
+        notes.append(
+            f"--precision: nothing is reported of {join_names(unknown)}, which have no verdicts"
+        )
+    flat = [name for name, curve in curves.items() if not curve.rises()]
+    if flat:
+        notes.append(
+            f"{join_names(flat)}: the verdicts do not show that a high score is more often right "
+            "than a low one, so --precision cannot choose well; confirm and reject more "
+            "detections, of high and of low scores (callshot review)"
+        )
+    return notes
+
+
+def drop_rejected(
+    events: Frame, model: Model, recordings: Sequence[IndexedRecording]
+) -> Frame:
     """Drop events that a reviewer rejected before, and did not confirm since.
 
     At least half of such an event is in a rejected detection of the same label, recording and
-    folder of recordings; `roots` has the folder of each recording.
+    folder of recordings.
     """
     if model.rejected is None:
         return events
-    folder = pl.col("recording").replace_strict(roots, return_dtype=pl.String)
+    roots = {recording.root for recording in recordings}
+    folders = {root: str(to_path(root).resolve()) for root in roots}  # without links
+    by_path = {recording.path: folders[recording.root] for recording in recordings}
+    folder = pl.col("recording").replace_strict(by_path, return_dtype=pl.String)
     numbered = events.with_row_index("number").with_columns(root=folder)
     rejected = _find_inside(numbered, model.rejected.spans.frame, ["root"])
     examples = model.examples.spans.frame
