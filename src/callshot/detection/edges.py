@@ -159,10 +159,12 @@ def measure_band(
     low_bin, high_bin = np.array(band_hz) * length / rate_hz
     first_bin = min(math.floor(low_bin), step)
     end_bin = max(first_bin + 1, math.ceil(high_bin))
-    spectra = rfft(frames[: columns * step : step] * hann)[:, first_bin:end_bin]
-    squares = np.square(spectra.real) + np.square(spectra.imag)
+    spectra = rfft(frames[: columns * step : step] * hann)
+    inside = spectra[:, first_bin:end_bin]
+    squares = np.square(inside.real) + np.square(inside.imag)
+    sums = squares.sum(axis=1, dtype=np.float64)
     # A sine is spread over bins by the window, 1.5 times its power in all.
-    power = squares.sum(axis=1, dtype=np.float64) * (2 / hann.sum()) ** 2 / 1.5
+    power = sums * (2 / hann.sum()) ** 2 / 1.5
     levels: FloatArray = 10 * np.log10(np.maximum(power, SILENCE))
     return levels
 

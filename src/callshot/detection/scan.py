@@ -280,7 +280,9 @@ def scan(
             cluster=cluster,
             progress=scale_progress(progress, INDEXING),
         )
-        opened, rejects, notes = made.index, made.rejects, made.notes
+        opened = made.index
+        rejects = made.rejects
+        notes = made.notes
         progress = scale_progress(progress, 1 - INDEXING)
 
     choice = choose_detector(

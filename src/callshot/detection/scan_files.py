@@ -219,7 +219,7 @@ def _describe_model(model: Model, path: Path) -> dict[str, Any]:
     }
 
 
-UNLIKE = 1.5  # times the median distance of examples
+UNLIKE = 1.5  # times the median distance of examples from their means
 SEGMENT_LABELS: dict[str, Any] = {
     "segment": pl.String,
     "recording": pl.String,
@@ -294,21 +294,12 @@ def label_segments(
         distance=distance,
     )
     frame = frame.select(*SEGMENT_LABELS).cast(pl.Schema(SEGMENT_LABELS))
-    notes += _warn_if_unlike(model, distance)
+    # Clips of clear calls are no guide to calls in noise, although they name each other well.
+    if np.isfinite(model.distances).any():
+        typical = max(np.nanmedian(model.distances), np.finfo(np.float64).tiny)
+        ratio = float(np.median(distance)) / typical
+        notes += say("unlike", ratio, model) if ratio > UNLIKE else []
     return LabelledSegments(frame, scores, rejects, notes, spans)
-
-
-def _warn_if_unlike(model: Model, distance: FloatArray) -> list[str]:
-    """Return a note if segments are much farther from the class means than the examples are.
-
-    Clips of clear calls are no guide to calls in noise, although they name each other well.
-    """
-    example_distances = model.distances[~np.isnan(model.distances)]
-    if len(example_distances) == 0:
-        return []
-    typical = max(float(np.median(example_distances)), np.finfo(np.float64).tiny)
-    ratio = float(np.median(distance)) / typical
-    return say("unlike", ratio, model) if ratio > UNLIKE else []
 
 
 def scan_segment_files(
