@@ -18,10 +18,7 @@ import numpy as np
 import polars as pl
 
 from callshot.corpus.annotations.rows import FREQUENCIES
-from callshot.detection.background import (
-    Background,
-    score_held_out,
-)
+from callshot.detection.background import Background, score_held_out
 from callshot.encoders.spec import LOWEST_HZ, EncoderSpec, format_band
 from callshot.spans import Spans
 from callshot.vectors import Vectors

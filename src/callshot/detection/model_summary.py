@@ -25,12 +25,7 @@ import polars as pl
 from scipy.spatial.distance import cdist, pdist
 from scipy.stats import betabinom, nbinom
 
-from callshot.detection.background import (
-    UNLABELLED,
-    Background,
-    Mask,
-    split_background,
-)
+from callshot.detection.background import UNLABELLED, Background, Mask, split_background
 from callshot.detection.detector import (
     MIN_WINDOWS,
     Detector,
@@ -240,14 +235,6 @@ class Expectation:
         return costly
 
 
-class ExampleTests(NamedTuple):
-    """Of each example: whether it can be tested without its recording, is found, and its score."""
-
-    is_testable: Mask
-    is_hit: Mask
-    scores: FloatArray
-
-
 def expect_scan(
     model: Model, false_alarms_per_h: float, max_parts: int = MAX_PARTS
 ) -> Expectation:
@@ -261,9 +248,10 @@ def expect_scan(
     classes = len(model.classes)
     recording = np.unique(model.examples.recording, return_inverse=True)[1]
     parts = FEW_PARTS if classes > MANY_CLASSES else max_parts
-    tests = _test_examples(model, recording % parts, false_alarms_per_h)
-    tested_class = model.label[tests.is_testable]
-    tested_recording = recording[tests.is_testable]
+    scores, is_hit = _test_examples(model, recording % parts, false_alarms_per_h)
+    is_tested = ~np.isnan(scores)
+    tested_class = model.label[is_tested]
+    tested_recording = recording[is_tested]
     pairs = np.unique(np.column_stack([tested_class, tested_recording]), axis=0)
     alarms = None
     costs: list[Interval | None] = [None] * classes
@@ -275,13 +263,13 @@ def expect_scan(
             detector, background, window_scores, medians, false_alarms_per_h
         )
         for number in np.unique(tested_class):
-            median_score = np.nanmedian(tests.scores[model.label == number])
+            median_score = np.nanmedian(scores[model.label == number])
             count = int(np.sum(window_scores[:, number] >= median_score))
             costs[number] = predict_rate(count, background.hours)
     return Expectation(
         detector=detector,
         testable=np.bincount(tested_class, minlength=classes),
-        hits=np.bincount(model.label[tests.is_hit], minlength=classes),
+        hits=np.bincount(model.label[is_hit], minlength=classes),
         tested=np.bincount(pairs[:, 0], minlength=classes),
         alarms=alarms,
         costs=costs,
@@ -289,13 +277,14 @@ def expect_scan(
 
 
 def _test_examples(
-    model: Model,
-    part: IntArray,
-    false_alarms_per_h: float,
-) -> ExampleTests:
-    """Score the examples of each part by a detector that was made from the other parts."""
+    model: Model, part: IntArray, false_alarms_per_h: float
+) -> tuple[FloatArray, Mask]:
+    """Score the examples of each part by a detector that was made from the other parts.
+
+    Return the score of each example for its own class, NaN where the other parts have none of it,
+    and whether it is found and named right. A part has whole recordings.
+    """
     names = np.array(model.classes)[model.label]  # of the class of each example
-    is_testable = np.zeros(len(names), bool)
     is_hit = np.zeros(len(names), bool)
     own_scores = np.full(len(names), np.nan)
     for number in range(part.max() + 1):
@@ -314,8 +303,7 @@ def _test_examples(
         own_scores[rows] = scores[np.arange(len(rows)), own_class]
         is_best = scores.argmax(axis=1) == own_class
         is_hit[rows] = is_best & (own_scores[rows] >= detector.thresholds[own_class])
-        is_testable[rows] = True
-    return ExampleTests(is_testable, is_hit, own_scores)
+    return own_scores, is_hit
 
 
 def _predict_alarms(

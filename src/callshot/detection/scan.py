@@ -71,12 +71,7 @@ from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.joined_encoder import find_joined_encoder, joined_fingerprint
 from callshot.encoders.spec import EncoderSpec, find_differences, format_options
 from callshot.encoders.workers import default_threads
-from callshot.errors import (
-    InputError,
-    OptionError,
-    check_choice,
-    count_text,
-)
+from callshot.errors import InputError, OptionError, check_choice, count_text
 from callshot.jobs import Cluster, Job, Pool
 from callshot.records import Progress, Reject, no_progress, scale_progress
 from callshot.records.frames import Frame

@@ -105,8 +105,7 @@ def fit_logistic(scores: FloatArray, is_right: Mask) -> Calibration:
     # a' + b' (score − centre) / scale = a + b score
     undo = np.array([[1.0, -centre / scale], [0.0, 1 / scale]])
     return Calibration(
-        coefficients=undo @ coefficients,
-        covariance=undo @ covariance @ undo.T,
+        coefficients=undo @ coefficients, covariance=undo @ covariance @ undo.T
     )
 
 
