@@ -12,17 +12,6 @@ from callshot.detection.background import find_event_threshold, find_sampled
 from callshot.detection.learn import learn
 from callshot.detection.model import load_model, merge_models, write_model
 from callshot.errors import InputError
-from field_recordings import write_site
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    return write_site(tmp_path_factory.mktemp("site"))
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return tmp_path_factory.mktemp("store")
 
 
 def learn_site(site, store, **options):

@@ -124,12 +124,6 @@ def test_a_clip_has_the_samples_of_the_recording_at_its_own_rate(folder, tmp_pat
             assert image.size[0] > 400
 
 
-@pytest.fixture
-def no_pictures(monkeypatch):
-    """Do not draw spectrograms, which takes most of the time."""
-    monkeypatch.setattr(clips, "draw_spectrogram", lambda *facts: b"a picture")
-
-
 @pytest.mark.usefixtures("no_pictures")
 def test_the_table_is_read_as_events_to_review(folder, tmp_path):
     events = events_frame(make_event(float(n), "roar", n / 8) for n in range(5))

@@ -19,16 +19,6 @@ from rows_of_spans import list_rows
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    return write_site(tmp_path_factory.mktemp("site"))
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return tmp_path_factory.mktemp("store")
-
-
-@pytest.fixture(scope="module")
 def model(site, store):
     return learn(site, "mfcc", window_s=1.0, store=store).model
 

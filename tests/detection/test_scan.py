@@ -11,7 +11,6 @@ import pytest
 import soundfile as sf
 
 import callshot
-from callshot.detection import clips
 from callshot.detection import scan as scanning
 from callshot.detection.clips import ClipOptions
 from callshot.detection.detector import find_medians
@@ -320,12 +319,6 @@ def test_recordings_that_are_gone_are_not_scanned(field, tmp_path):
     (site / "y.wav").unlink()
     result = run_scan(field, site, tmp_path / "out")
     assert [one.path for one in result.recordings] == ["x.wav", "z.wav"]
-
-
-@pytest.fixture
-def no_pictures(monkeypatch):
-    """Do not draw spectrograms, which takes most of the time."""
-    monkeypatch.setattr(clips, "draw_spectrogram", lambda *facts: b"a picture")
 
 
 @pytest.mark.usefixtures("no_pictures")
