@@ -89,7 +89,6 @@ if TYPE_CHECKING:
 
 Events = Frame | Path | str
 Recordings = Mapping[str, float] | Path | str
-Ranked = Mapping[str, Sequence[RankedDetections]]  # by events and by windows
 
 DIGITS = 6  # of times in seconds: spans that differ by less are the same
 # If more of the annotated calls cannot be matched by events, scores by windows come first.
@@ -269,9 +268,25 @@ def _score_task(
     threshold: float | None,
     aim: float | None,
 ) -> dict[str, Frame]:
-    """Score detections against annotations; return frames by the fields of DetectionScores."""
-    ranked, outcomes = _rank(task, window_s)
-    frames = {"outcomes": outcomes}
+    """Score detections against annotations; return frames by the fields of DetectionScores.
+
+    Scores by windows come first if too many annotated calls cannot be matched by events.
+    """
+    events = []
+    windows = []
+    outcomes = []
+    for label in task.labels:
+        detections, outcome = rank_events(task, label)
+        events.append(detections)
+        windows.append(rank_windows(task, label, outcome, window_s))
+        outcomes.append(outcome)
+    unreachable = sum(detections.unreachable for detections in events)
+    annotated = sum(int(detections.annotated.sum()) for detections in events)
+    ranked = {"events": events, "windows": windows}
+    if unreachable > MAX_UNREACHABLE * annotated:
+        ranked = {"windows": windows, "events": events}
+    order = ("recording", "start_s", "end_s", "label", "score", "outcome")
+    frames = {"outcomes": pl.concat(outcomes).sort(order)}
     curves = []
     scores = []
     for by, classes in ranked.items():
@@ -416,29 +431,6 @@ def _check_task(task: Task, *, needs_scores: bool) -> list[str]:
     detected = sorted(set(task.detections["label"]))
     annotated = sorted(set(task.annotations["label"]))
     return say("task", task, unannotated, detected, annotated)
-
-
-def _rank(task: Task, window_s: float) -> tuple[Ranked, Frame]:
-    """Rank detections of all classes by events and by windows; return also the outcome of each.
-
-    The first key is what should be believed: events, unless too many annotated calls cannot be
-    matched by events.
-    """
-    events = []
-    windows = []
-    outcomes = []
-    for label in task.labels:
-        detections, outcome = rank_events(task, label)
-        events.append(detections)
-        windows.append(rank_windows(task, label, outcome, window_s))
-        outcomes.append(outcome)
-    unreachable = sum(detections.unreachable for detections in events)
-    annotated = sum(int(detections.annotated.sum()) for detections in events)
-    ranked = {"events": events, "windows": windows}
-    if unreachable > MAX_UNREACHABLE * annotated:
-        ranked = {"windows": windows, "events": events}
-    order = ("recording", "start_s", "end_s", "label", "score", "outcome")
-    return ranked, pl.concat(outcomes).sort(order)
 
 
 def _score_row(
