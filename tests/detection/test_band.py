@@ -76,13 +76,6 @@ def test_a_band_that_tells_calls_apart_is_used_and_everything_works_in_it(tmp_pa
         learn(more, add=tmp_path / "plain.npz", encoder_options={"band": "auto"})
 
 
-def test_a_band_that_is_not_better_is_not_used(tmp_path):
-    site = write_owls(tmp_path / "site", loud=0)
-    result = learn(site, ENCODER, window_s=1.0, store=tmp_path / "store")
-    assert result.model.encoder == ENCODER
-    assert any("all frequencies are used" in note for note in result.notes)
-
-
 @pytest.mark.parametrize("choice", [{}, {"band": "auto"}])
 def test_without_frequencies_nothing_is_filtered_and_who_asked_is_told(
     tmp_path, choice

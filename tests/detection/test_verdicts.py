@@ -110,6 +110,17 @@ def test_a_flat_curve_is_noted(slope):
     assert "verdicts do not show" in note
 
 
+def list_verdicts(model, background, monkeypatch):
+    """Return scores, verdicts and labels that the curves of a model are fitted to."""
+    seen = []
+    monkeypatch.setattr(
+        "callshot.detection.detector.calibrate", lambda *facts: seen.append(facts) or {}
+    )
+    find_curves(model, background)
+    [verdicts] = seen
+    return verdicts
+
+
 @pytest.mark.parametrize("kind", ["site", "covariance", "nothing"])
 def test_confirmed_calls_are_scored_by_the_others_of_their_class(kind, monkeypatch):
     rng = np.random.default_rng(4)
@@ -125,11 +136,7 @@ def test_confirmed_calls_are_scored_by_the_others_of_their_class(kind, monkeypat
     rejected = examples.take(np.array([0, 5]))
     rejected = replace(rejected, matrix=rng.normal(1, 1, (2, DIMENSION)))
     model = replace(model, examples=examples, rejected=rejected)
-    seen = []
-    monkeypatch.setattr(
-        "callshot.detection.detector.calibrate", lambda *facts: seen.append(facts) or {}
-    )
-    find_curves(model, background)
+    scores, is_right, label = list_verdicts(model, background, monkeypatch)
     expected = []
     for row in (1, 2, 4):
         alike = [n for n in range(7) if model.label[n] == model.label[row] and n != row]
@@ -138,7 +145,6 @@ def test_confirmed_calls_are_scored_by_the_others_of_their_class(kind, monkeypat
         expected.append(scorer.score(examples.matrix[row][None].astype(float))[0, 0])
     scorer = make_scorer(model.means, background)
     expected += [scorer.score(rejected.matrix)[n, n] for n in (0, 1)]
-    ((scores, is_right, label),) = seen
     np.testing.assert_allclose(scores, expected, rtol=1e-5)
     assert is_right.tolist() == [True] * 3 + [False] * 2
     assert label == ["a", "a", "b", "a", "b"]
@@ -149,12 +155,7 @@ def test_a_confirmed_call_that_is_alone_in_its_class_is_not_scored(monkeypatch):
     spans = model.examples.spans.with_columns(reviewed=np.ones(5, bool))
     examples = replace(model.examples, spans=spans)
     model = replace(model, examples=examples, rejected=examples.take(np.array([1])))
-    seen = []
-    monkeypatch.setattr(
-        "callshot.detection.detector.calibrate", lambda *facts: seen.append(facts) or {}
-    )
-    find_curves(model, None)
-    ((scores, is_right, label),) = seen
+    scores, is_right, label = list_verdicts(model, None, monkeypatch)
     assert np.isfinite(scores).all()
     assert is_right.tolist() == [True] * 4 + [False]
     assert label == ["b"] * 5
