@@ -156,10 +156,7 @@ def list_pictures(paths: Iterable[Path]) -> list[tuple[str, str, Path]]:
 def write_numbers(
     results: CorpusResults, root: Path, earlier: EarlierFiles
 ) -> list[str]:
-    """Write what was measured on a corpus, all classifiers, to `root`/CORPUS; return the names.
-
-    Values, the largest file, are copied if they are as in the `earlier` report.
-    """
+    """Write what was measured on a corpus, all classifiers, to `root`/CORPUS; return the names."""
     folder = root / results.corpus
     folder.mkdir(parents=True, exist_ok=True)
     whole = join_classifiers(results)

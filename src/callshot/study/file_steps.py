@@ -148,10 +148,7 @@ def segment_files(
     progress: Progress = no_progress,
     **machine: Any,
 ) -> Segmentation:
-    """Cut recordings into segments; write segments, rejects and a known corpus's categories.
-
-    `out` is a folder. The other arguments are those of `segment_corpus`; `machine` are threads.
-    """
+    """Cut recordings into segments by `segment_corpus`; write them to the folder `out`."""
     options = options or default_options(corpus)
     annotations = None if annotations is None else to_path(annotations)
     with open_output_folder(out, SEGMENTATION, SEGMENTS_INFO) as output:
@@ -466,11 +463,7 @@ def read_centroid_results(
     protocol: Protocol,
     choice: Mapping[str, Any],
 ) -> Evaluation:
-    """Return the results of the centroid, after a check that they come from the same task.
-
-    The tables and categories must be the files that were evaluated, with the same seed, and
-    `choice` may not name other folds or another corpus.
-    """
+    """Return the results of the centroid, after a check that they are of the same task."""
     with open_provenance(against) as provenance:
         evaluated = Protocol(**protocol_settings(provenance))
         files = provenance["inputs"]

@@ -52,10 +52,7 @@ BYTES_S = 64_000  # of a second of audio
 
 @dataclass(frozen=True)
 class StepStatus:
-    """The state of a step, and how long it took or may take.
-
-    States: done, to run, or waiting (for a step before it; its result may then turn out the same).
-    """
+    """The state of a step (done, to run, waiting for another), and how long it took or may take."""
 
     step: Step
     state: str

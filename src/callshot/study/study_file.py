@@ -358,10 +358,7 @@ def _parse_corpus(
 def _parse_encoders(
     contents: Sequence[Any], base: Path, baselines: BaselineOptions
 ) -> list[StudyEncoder]:
-    """Return the encoders of the tables [[encoder]], one for each combination of listed values.
-
-    All must have different titles, be ready to run, and have sequences if a baseline needs them.
-    """
+    """Return the encoders of the tables [[encoder]], ready to run and with different titles."""
     encoders: dict[str, StudyEncoder] = {}
     for number, content in enumerate(contents, 1):
         for encoder in _parse_encoder(content, f"[[encoder]] {number}", base):
@@ -463,10 +460,7 @@ def write_study(
     corpus: Corpus | None = None,
     **reading: Any,
 ) -> None:
-    """Write a study file for a folder; an existing file is not replaced.
-
-    `reading` may have the annotations of the folder, their `format`, and fields of ReadingOptions.
-    """
+    """Write a new study file; `reading` has annotations, `format` and fields of ReadingOptions."""
     segmentation = inspection.segmentation
     check_any_segments(segmentation)
     # A corpus is named after its folder, or after the one around it where the name is generic.

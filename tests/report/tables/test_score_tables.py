@@ -1,7 +1,6 @@
 """Tables of scores: the paper's numbers and underlines, baselines, classifiers, differences."""
 
 from dataclasses import replace
-from functools import cache
 
 import polars as pl
 import pytest
@@ -92,16 +91,9 @@ def test_the_papers_numbers_give_the_papers_table_underlines_and_star(name):
     assert table.foot == len(table.rows) - sum(k.isdigit() for k in want)
 
 
-@cache
-def small_results():
-    return make_corpus_results(
-        categories={"roar": "loud", "trumpet": "loud", "rumble": "low"}
-    )
-
-
 def make_results(means, baselines, *, complete_shots=2, shots=None, scoring="all"):
     """Return results of one encoder: the same curve for each metric, and one baseline per kind."""
-    base = small_results()
+    base = elev()
     curve = []
     rows = []
     for metric in ("map", "auroc"):

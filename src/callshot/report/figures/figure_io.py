@@ -166,11 +166,7 @@ def _save_pdf(figure: "Figure", file: BinaryIO) -> None:
 
 @contextmanager
 def _small_fonts() -> Iterator[None]:
-    """Embed fonts without their tables for typesetting: a PDF places every letter itself.
-
-    To cut these tables takes half the time of a figure. If a later fontTools has no such list,
-    nothing changes but the time.
-    """
+    """Embed fonts without tables for typesetting, which take half the time of a figure to cut."""
     from fontTools.subset import Options
 
     dropped = getattr(Options, "_drop_tables_default", None)

@@ -201,10 +201,7 @@ def encoder_title(panel: Frame) -> list[str]:
 
 @dataclass(frozen=True)
 class PageLayout:
-    """Panels of equal size on a page: how many fit, and the room for them, in inches.
-
-    A panel is a stack of axes with relative heights.
-    """
+    """Panels of equal size on a page, in inches; each is a stack of axes with relative heights."""
 
     columns: int
     rows: int
@@ -223,10 +220,7 @@ class PageLayout:
     def add_panels(
         self, figure: "Figure", count: int, labels: Sequence[str] = ("",)
     ) -> tuple[AxesArray, float]:
-        """Set the size of a figure for `count` panels; return their axes, and a panel's width.
-
-        Axes are (panels, heights), as the function `add_panels` returns them.
-        """
+        """Size a figure for `count` panels; return axes, (panels, heights), and a panel's width."""
         columns = min(self.columns, count)
         if self.columns == 3 and count == 4:
             columns = 2

@@ -193,10 +193,7 @@ class Context:
         return str(k) if k <= self.evaluation.complete_shots else f"up to {k}"
 
     def describe_clear(self, differences: Frame, k: int) -> str:
-        """Return the end of a sentence: where differences are clear, of those from `k` on.
-
-        With few samples there are no intervals; then it says how often the difference is above 0.
-        """
+        """Say where differences from `k` on are clear, or how often they are above 0."""
         from_k = differences.filter(pl.col("k") >= k)
         with_interval = from_k.drop_nulls("low")
         if with_interval.is_empty():

@@ -77,10 +77,7 @@ def shown_shots(evaluated: Iterable[int], table_shots: Shots) -> list[int]:
 
 
 def mark_shots(shots: Shots, complete_shots: int) -> tuple[dict[int, Cell], Note]:
-    """Return the first cell of the row of each k, by k, and the note on the one with a star.
-
-    The star is at k* (`complete_shots`) if it is shown, else at the first k beyond it.
-    """
+    """Return the first cell of the row of each k, and the note on the star, at k* or beyond."""
     star = min((k for k in shots if k >= complete_shots), default=None)
     mark = "" if star is None else "⋆"
     cells = {}
