@@ -608,12 +608,12 @@ def plan_training(results: CorpusResults, *_: Any) -> Pages:
     if not panels:
         return
     rows = pl.concat(panels)
-    is_difference = pl.col("curve") == "difference"
-    ends = pl.col("p01", "p99")
+    is_difference = rows["curve"] == "difference"
+    ends = rows.select("p01", "p99")
     baselines = drawable_baselines(results.baselines, rows)
-    limits = axis_limits(rows.filter(~is_difference).select(ends), baselines["value"])
+    limits = axis_limits(ends.filter(~is_difference), baselines["value"])
     difference_limits = axis_limits(
-        rows.filter(is_difference).select(ends), [0.0], low=-1.04, high=1.04
+        ends.filter(is_difference), [0.0], low=-1.04, high=1.04
     )
     classifiers = " or ".join(map(classifier_name, unique_values(rows, "baseline")))
     legend = list_series(
