@@ -201,11 +201,17 @@ def open_index(folder: Path | str) -> Index:
     >>> index.recordings[0].clock
     '2026-03-14T05:30:00'
     """
-    folder = to_path(folder)
+    return read_index(to_path(folder), {})
+
+
+def read_index(folder: Path, known: Mapping[str, IndexedRecording]) -> Index:
+    """Open an index; entries that are `known`, by the folder of the recording, are not read."""
     settings = read_settings(folder)
 
     def read_entry(path: Path) -> IndexedRecording | Reject:
         """Return the recording of a recording.json, or why it cannot be read."""
+        if path.parent.name in known:
+            return known[path.parent.name]
         try:
             return _read_recording(path)
         except InputError as error:

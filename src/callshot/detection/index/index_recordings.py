@@ -14,7 +14,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,7 +39,7 @@ from callshot.detection.index.index_files import (
     IndexSettings,
     is_index,
     list_files,
-    open_index,
+    read_index,
     read_indexed,
     read_settings,
     recording_folder,
@@ -119,12 +119,17 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class IndexTarget:
-    """Where recordings come from, and the index that they go into; paths are absolute."""
+    """Where recordings come from, and the index that they go into; paths are absolute.
+
+    files  what the index had of recordings, by path, when this process began to write them; in a
+           store, to look again would be a request for each
+    """
 
     root: Path
     out: Path
     settings: IndexSettings
     grid: WindowGrid
+    files: dict[str, list[Path]] = field(default_factory=dict)
 
     def find_entry(
         self, path: str, stamp: str, files: Sequence[Path]
@@ -231,7 +236,8 @@ class IndexTarget:
             first_file = piece.number * files_per_piece
             numbers = range(file_count)[first_file : first_file + files_per_piece]
             names = {}  # of intact files, by number
-            for span in list_files(self.out, path):
+            self.files[path] = list_files(self.out, path)
+            for span in self.files[path]:
                 match = SPAN_NAME.fullmatch(span.name)
                 if match is None or match["stamp"] != span_stamp:
                     continue
@@ -306,10 +312,13 @@ class IndexTarget:
                     f"{entry.path}: changed while it was read; "
                     "index again when it is complete"
                 )
-            files = list_files(self.out, entry.path)
-            known = self.find_entry(entry.path, stamp, files)
-            if known is not None and not has_embedded:
-                return Added(known, is_new=False)  # another process added it
+            files = self.files.pop(entry.path, None)
+            if files is None or not has_embedded:
+                files = list_files(self.out, entry.path)
+            if not has_embedded:
+                known = self.find_entry(entry.path, stamp, files)
+                if known is not None:  # another process added it
+                    return Added(known, is_new=False)
             remove_unfinished(folder)
             write_indexed(self.out, entry)
             span_stamp = names[0].partition("-")[0]
@@ -495,6 +504,7 @@ def index_recordings(
     rejects = list(library.rejects)
     added = []
     notes: list[str] = []
+    known = {}  # entries by their folders, not to be read again
     for path in library.paths:
         outcome = outcomes.get(path)
         if isinstance(outcome, str):
@@ -502,10 +512,11 @@ def index_recordings(
         elif outcome is not None and outcome.is_new:
             added.append(path)
             notes += outcome.entry.notes
+            known[recording_folder(folder, path).name] = outcome.entry
     with hold_lock(folder / LOCK), atomic_path(folder / REJECTS) as temporary:
         write_rejects(rejects, temporary)
     check_settings(folder, settings)  # a store has no lock for two that begin
-    index = open_index(folder)
+    index = read_index(folder, known)
     if not index.recordings:
         raise InputError(
             f"{recordings}: no recording could be indexed (the first: {rejects[0].reason})"
