@@ -143,7 +143,7 @@ def rank_by_scikit_learn(inner, c):
         outside = inner.fold != fold
         queries = inner.fold == fold
         label = inner.label[queries]
-        regression = LogisticRegression(C=c, tol=1e-10, max_iter=100_000)
+        regression = LogisticRegression(C=c, tol=1e-6, max_iter=100_000)
         model = make_pipeline(StandardScaler(), regression)
         model.fit(inner.vectors[outside], inner.label[outside])
         scores = log_odds(model.decision_function(inner.vectors[queries]))
@@ -237,7 +237,7 @@ def fit_and_score(episodes, query, supports, _=None):
     """a_n of a query by scikit-learn's fit with C = 1."""
     rows = np.concatenate(supports)
     mean, deviation = column_moments(episodes.vectors[rows])
-    model = LogisticRegression(C=1.0, tol=1e-10, max_iter=100_000)
+    model = LogisticRegression(C=1.0, tol=1e-10, max_iter=1000, solver="newton-cg")
     model.fit((episodes.vectors[rows] - mean) / deviation, episodes.label[rows])
     z = (episodes.vectors[[query]] - mean) / deviation
     return model.decision_function(z)[0]
