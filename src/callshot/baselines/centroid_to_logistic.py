@@ -40,10 +40,6 @@ class Path(NamedTuple):
     steps: list[int]
     logits: list[FloatArray]
 
-    def logits_at(self, step: int) -> FloatArray:
-        """Return the logits at the last reported step up to `step`."""
-        return self.logits[bisect_right(self.steps, step) - 1]
-
 
 class Refinement(NamedTuple):
     """Reported steps, a value at each by scoring and metric, and the temperature of each split."""
@@ -77,7 +73,9 @@ def refine_centroid(
     longest = max(paths, key=lambda path: path.steps[-1])
     rows = []
     for step in longest.steps:
-        scores = gather_log_odds(episodes, [path.logits_at(step) for path in paths])
+        # Of the last reported step up to this one
+        logits = [path.logits[bisect_right(path.steps, step) - 1] for path in paths]
+        scores = gather_log_odds(episodes, logits)
         rows.append(measure(episodes, scores, categories))
     values = {key: np.array([row[key] for row in rows]) for key in rows[0]}
     temperatures = np.array([path.temperature for path in paths])

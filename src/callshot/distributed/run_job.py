@@ -286,7 +286,8 @@ class JobRun:
                     f"{self.job.kind}: worker {address}: {reason}; every worker failed like "
                     f"this, {MAX_OPENINGS} times"
                 )
-            self._try_again(replace(task, workers=self._others(address)))
+            self.usage.retries += 1
+            self._submit([replace(task, workers=self._others(address))])
         elif isinstance(error, WorkerUnfit):
             raise ClusterError(f"{self.job.kind}: {error}") from None
         else:
@@ -313,16 +314,12 @@ class JobRun:
         self.tries[number] += 1
         max_tries = MAX_WRITES if state == NOT_WRITTEN else MAX_TRIES
         if self.tries[number] < max_tries:
-            self._try_again(_Task([number], self._others(worker)))
+            self.usage.retries += 1
+            self._submit([_Task([number], self._others(worker))])
         elif state == NOT_WRITTEN:
             raise OutputError(value)
         else:
             yield self._leave_out(number, value)
-
-    def _try_again(self, task: _Task) -> None:
-        """Send a task once more, and count that."""
-        self.usage.retries += 1
-        self._submit([task])
 
     def _leave_out(self, number: int, reason: str) -> Outcome:
         """Return the outcome of an item that failed, and count that."""
