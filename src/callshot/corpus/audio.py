@@ -81,18 +81,7 @@ class Reader(FrameReader):
         channel_rule: str = "first",
         passband_hz: str | None = None,
     ) -> Signal:
-        """Return the part of a span inside the recording, as one channel at `rate_hz`.
-
-        `channel_rule` is "first", "mean", or the number of a channel from "1". `passband_hz` is the
-        band of frequencies that is left, such as "300-1000"; None: all.
-
-        Raises
-        ------
-        InputError
-            If the span has no samples, or if samples in it or in its margin are not finite.
-        DamagedAudio
-            If the file is damaged within it.
-        """
+        """Return the part of a span inside the recording; `passband_hz` such as "300-1000"."""
         check_range("rate_hz", rate_hz, *RATES_HZ, "Hz")
         check_channel_rule(channel_rule)
         recording = self.recording

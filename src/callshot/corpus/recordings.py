@@ -415,12 +415,7 @@ DAMAGED_MANIFEST = (
 
 @dataclass
 class CorpusAnnotations:
-    """Annotations on recordings of a library, rejected rows and skipped files.
-
-    `path` of a row is the path of its recording; `path_written` is what the file calls it.
-    `annotated` includes recordings whose annotation file has no calls. `recognised` counts files by
-    format and by what they were recognised from.
-    """
+    """Annotations on recordings, rejected rows and skipped files; `path` is that of a recording."""
 
     library: Library
     rows: list[Row] = field(default_factory=list)

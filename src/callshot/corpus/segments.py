@@ -282,15 +282,7 @@ def make_calls(
     spell: Spelling,
     root: Path,
 ) -> tuple[Spans, list[Reject]]:
-    """Turn rows of annotations into calls: spans in seconds on recordings that can be read.
-
-    `recordings` and `errors` are those of readable and unreadable recordings, by path. `spell`
-    returns the label of a call from the one that was written; `root` is the folder of recordings.
-
-    Annotations beyond the end of a recording, on an unreadable one, in two groups of files, and
-    duplicates are rejects. Calls are sorted by path, start, end and label; they keep all cells of
-    their annotations.
-    """
+    """Turn annotations into sorted calls in seconds; impossible ones and duplicates are rejects."""
     groups = _choose_groups(annotations)
     rows = []
     rejects = []

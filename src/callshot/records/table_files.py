@@ -130,23 +130,7 @@ def read_parquet(
     *,
     where: tuple[str, Sequence[str]] | None = None,
 ) -> pl.DataFrame:
-    """Read a Parquet file: all columns, or those in `columns`.
-
-    With `where`, a column and values, only rows with one of the values in that column are kept.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read, whatever is in it.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "calls.parquet"
-    >>> write_parquet(pl.DataFrame({"label": ["roar", "rumble"], "k": [1, 2]}), path)
-    >>> read_parquet(path, ["label", "k"], where=("label", ["rumble"])).rows()
-    [('rumble', 2)]
-    """
+    """Read a Parquet file, or some `columns`, or rows `where` a column has one of some values."""
     with _open_parquet(path) as file:
         numbers = range(file.num_row_groups)
         tables = (file.read_row_group(number, columns) for number in numbers)
@@ -191,16 +175,7 @@ def write_parquet(
     path: Path,
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Write rows as Parquet, with a checksum for each page.
-
-    Several data frames, with the same columns, are written one after the other: they need not fit
-    into memory together.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written.
-    """
+    """Write one frame, or several one after the other, with a checksum for each page."""
     import pyarrow
     from pyarrow.parquet import ParquetWriter
 

@@ -202,16 +202,7 @@ def _read_values(path: Path) -> Frame:
 
 
 def read_results(folder: Path) -> Evaluation:
-    """Read the evaluation that was written to a folder; its numbers are the same to the last bit.
-
-    The segments have neither times nor overlapping labels, which are not in the files. Differences
-    are not read; `compare_encoders` makes them from the values.
-
-    Raises
-    ------
-    InputError
-        If the folder has no results, or files have changed since they were written.
-    """
+    """Read an evaluation to the last bit; its segments are without times and overlapping labels."""
     with open_provenance(folder) as provenance:
         facts = {name: provenance[name] for name in FACTS}
         facts["settings"] = protocol_settings(provenance)

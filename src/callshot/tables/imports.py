@@ -130,12 +130,7 @@ def read_windows(
     window_s: float | None = None,
     hop_s: float | None = None,
 ) -> tuple[WindowReaders, list[str]]:
-    """Return readers of all windows in embeddings of another tool, by recording, and notes.
-
-    The vectors of arrays are windows of `window_s` that begin every `hop_s` (by default without
-    overlap) in one recording; or `times` is a CSV with a row for each: recording, start_s, end_s.
-    By default it is the one beside the array. Other kinds have times of their own.
-    """
+    """Return readers of all windows by recording, and notes; arrays need their times."""
     kind = find_kind(kind, source)
     if kind != "arrays":
         unused = {"--segments": times, "--window": window_s, "--hop": hop_s}
