@@ -74,19 +74,10 @@ def test_kaleidoscope_has_its_columns(folder, tmp_path):
         rows = list(csv.DictReader(stream))
     names = "INDIR,FOLDER,IN FILE,CHANNEL,OFFSET,DURATION,DATE,TIME,HOUR,TOP1MATCH*,TOP1DIST"
     assert list(rows[0]) == names.split(",")
-    assert rows[2] == {
-        "INDIR": str(tmp_path / "audio"),
-        "FOLDER": "b",
-        "IN FILE": "x 1.wav",
-        "CHANNEL": "0",
-        "OFFSET": "7.123456",
-        "DURATION": "1.876544",
-        "DATE": "",
-        "TIME": "",
-        "HOUR": "",
-        "TOP1MATCH*": "rumble",
-        "TOP1DIST": "2.25",
-    }
+    name = "x 1.wav"
+    times = ["7.123456", "1.876544", "", "", ""]
+    expected = [str(tmp_path / "audio"), "b", name, "0", *times, "rumble", "2.25"]
+    assert list(rows[2].values()) == expected
 
 
 @pytest.mark.parametrize("has_folder", [True, False])
@@ -94,15 +85,11 @@ def test_kaleidoscope_has_the_clock_time_of_the_start_of_an_event(has_folder, tm
     name = "night/SM4_20260314_235950.wav"
     (tmp_path / "night").mkdir()
     soundfile.write(tmp_path / name, np.zeros(20 * 100), 100)
-    span = {"recording": name, "label": "roar", "end_s": 19.0}
     clock = "2026-03-20T01:02:03.500+02:00"  # of a header, as a scan gives it
+    starts = [(9.5, None), (10.25, None), (11.0, clock), (12.0, "dawn")]
+    span = {"recording": name, "label": "roar", "end_s": 19.0}
     events = events_frame(
-        [
-            span | {"start_s": 9.5},
-            span | {"start_s": 10.25},
-            span | {"start_s": 11.0, "clock": clock},
-            span | {"start_s": 12.0, "clock": "dawn"},
-        ]
+        span | {"start_s": start_s, "clock": clock} for start_s, clock in starts
     )
     folder = open_recordings(tmp_path) if has_folder else None
     file, _ = export_events(events, "kaleidoscope", tmp_path / "out", folder)

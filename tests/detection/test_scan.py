@@ -21,7 +21,7 @@ from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.learn import learn
 from callshot.detection.model import load_model
 from callshot.detection.nearest import make_nearest_detector, measure_site
-from callshot.detection.scan import decide, find_windows, scan
+from callshot.detection.scan import decide, scan, search_recordings
 from callshot.detection.scan_files import scan_files
 from callshot.errors import InputError, OptionError
 from callshot.records import FAILURES, Finding
@@ -126,7 +126,7 @@ def test_the_best_windows_of_each_class_are_found_without_thresholds(
             for label, values in zip(labels, scores, strict=True)
             if label >= 0
         ]
-    best = find_windows(index, detector, load_model(field / "model.npz"), 4)
+    best = search_recordings(index, detector, load_model(field / "model.npz"), 4)
     assert sum(len(one["score"]) for one in best.windows) == 4 * len(detector.classes)
     for number, threshold in enumerate(best.detector.thresholds):
         falling = sorted((score for label, score in found if label == number))[::-1]

@@ -295,7 +295,7 @@ def scan(
         choice = choice._replace(false_alarms=None)
     notes += choice.notes
     notes += check_precision(choice.detector.classes, choice.detector.curves, precision)
-    found = find_windows(
+    found = search_recordings(
         opened,
         choice.detector,
         model,
@@ -416,7 +416,7 @@ class FoundWindows(NamedTuple):
     rejects: list[Reject]
 
 
-def find_windows(
+def search_recordings(
     index: Index,
     detector: AnyDetector,
     model: Model,
