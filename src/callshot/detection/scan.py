@@ -466,21 +466,23 @@ def search_recordings(
             f"{index.folder}: no recording could be scanned "
             f"(the first: {found.rejects[0].reason})"
         )
-    if best is None:
-        return found
-    highest = _take_best(pl.concat(ranked), best)
+    return found if best is None else _keep_best(found, pl.concat(ranked), best)
+
+
+def _keep_best(found: FoundWindows, ranked: Frame, best: int) -> FoundWindows:
+    """Keep the best of ranked windows, and set the thresholds just below them."""
+    highest = _take_best(ranked, best)
     chosen = [
         _select_starts(columns, highest.filter(recording=recording.path))
         for recording, columns in zip(found.recordings, found.windows, strict=True)
     ]
     lowest = dict(highest.group_by("label").agg(pl.col("score").min()).iter_rows())
-    scores = np.array([lowest.get(label, np.inf) for label in detector.classes])
+    scores = np.array([lowest.get(label, np.inf) for label in found.detector.classes])
     # A score must exceed a threshold of the nearest mean.
     below = np.nextafter(scores, -np.inf)
     thresholds = np.where(np.isinf(scores), scores, below)
-    return found._replace(
-        detector=replace(detector, thresholds=thresholds), windows=chosen
-    )
+    detector = replace(found.detector, thresholds=thresholds)
+    return found._replace(detector=detector, windows=chosen)
 
 
 def _take_best(windows: Frame, best: int) -> Frame:
