@@ -100,14 +100,24 @@ def test_classes_with_few_verdicts_share_a_curve():
     assert np.isnan(probability[1]).all()
 
 
+@pytest.mark.parametrize(("count", "is_asked"), [(20, True), (4000, False)])
+def test_more_verdicts_are_asked_for_until_the_interval_is_short(count, is_asked):
+    rng = np.random.default_rng(3)
+    scores = rng.uniform(0, 1, count)
+    curve = fit_logistic(scores, rng.uniform(size=count) < expit(6 * scores - 3))
+    notes = check_precision(["owl"], {"owl": curve}, 0.8)
+    assert (len(notes) == 1 and "more verdicts" in notes[0]) == is_asked
+
+
 @pytest.mark.parametrize("slope", [-1.0, 0.2])
-def test_a_flat_curve_is_noted(slope):
+def test_no_number_of_verdicts_is_asked_for_where_the_curve_is_flat(slope):
     rng = np.random.default_rng(4)
     scores = rng.uniform(0, 1, 400)
     curve = fit_logistic(scores, rng.uniform(size=400) < expit(slope * scores))
     curves = {"gull": curve, "owl": curve}
     (note,) = check_precision(list(curves), curves, 0.9)
     assert "verdicts do not show" in note
+    assert "more verdicts" not in note
 
 
 def list_verdicts(model, background, monkeypatch):

@@ -13,18 +13,19 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from callshot.detection.background import Mask
 from callshot.detection.index.index_files import IndexedRecording
 from callshot.detection.model import Model
-from callshot.errors import OptionError, join_names
+from callshot.errors import OptionError, count_text, join_names
 from callshot.records import FloatArray
 from callshot.records.frames import Frame
 from callshot.storage import to_path
 
 MIN_VERDICTS = 10  # for a curve of its own, with right and wrong ones
 DEVIATIONS = 1.96  # of an interval of 95 %
+CLOSE = 0.1  # half of an interval that is short enough
 MAX_STEPS = 100
 MAX_STEP = 2.0
 TOLERANCE = 1e-10
@@ -34,11 +35,12 @@ TOLERANCE = 1e-10
 class Calibration:
     """A logistic curve: the probability that a detection is right is expit(a + b · score).
 
-    The coefficients are a and b.
+    The coefficients are a and b; `verdicts` is the number that it rests on.
     """
 
     coefficients: FloatArray
     covariance: FloatArray
+    verdicts: int
 
     def probability(self, scores: FloatArray) -> FloatArray:
         """Return how likely detections are right: probability, lower and upper limit of 95 %."""
@@ -53,6 +55,18 @@ class Calibration:
         """Return whether the interval of the slope is above 0; if not, scores may say nothing."""
         width = DEVIATIONS * np.sqrt(self.covariance[1, 1])
         return bool(self.coefficients[1] > width)
+
+    def deviation(self, probability: float) -> float:
+        """Return half the interval of the curve, which must rise, where it has a probability."""
+        intercept, slope = self.coefficients
+        score = (logit(probability) - intercept) / slope
+        _, low, high = self.probability(np.array([score]))[0]
+        return float(high - low) / 2
+
+    def count_missing(self, probability: float) -> int:
+        """Return about how many verdicts more would make `deviation` as small as CLOSE."""
+        ratio = self.deviation(probability) / CLOSE
+        return max(0, round(self.verdicts * (ratio**2 - 1)))
 
 
 def find_probabilities(
@@ -105,7 +119,9 @@ def fit_logistic(scores: FloatArray, is_right: Mask) -> Calibration:
     # a' + b' (score − centre) / scale = a + b score
     undo = np.array([[1.0, -centre / scale], [0.0, 1 / scale]])
     return Calibration(
-        coefficients=undo @ coefficients, covariance=undo @ covariance @ undo.T
+        coefficients=undo @ coefficients,
+        covariance=undo @ covariance @ undo.T,
+        verdicts=len(scores),
     )
 
 
@@ -162,6 +178,14 @@ def check_precision(
             "than a low one, so --precision cannot choose well; confirm and reject more "
             "detections, of high and of low scores (callshot review)"
         )
+    for name, curve in curves.items():
+        missing = curve.count_missing(precision) if name not in flat else 0
+        if missing > 0:
+            verdicts = count_text(missing, "more verdict")
+            notes.append(
+                f"{name}: the precision is known to ± {curve.deviation(precision):.2f}; with "
+                f"about {verdicts} it would be known to ± {CLOSE:g}"
+            )
     return notes
 
 
