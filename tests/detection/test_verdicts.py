@@ -100,11 +100,11 @@ def test_classes_with_few_verdicts_share_a_curve():
     assert np.isnan(probability[1]).all()
 
 
-@pytest.mark.parametrize(("count", "is_asked"), [(20, True), (4000, False)])
+@pytest.mark.parametrize(("count", "is_asked"), [(40, True), (4000, False)])
 def test_more_verdicts_are_asked_for_until_the_interval_is_short(count, is_asked):
     rng = np.random.default_rng(3)
     scores = rng.uniform(0, 1, count)
-    curve = fit_logistic(scores, rng.uniform(size=count) < expit(6 * scores - 3))
+    curve = fit_logistic(scores, rng.uniform(size=count) < expit(9 * scores - 4))
     notes = check_precision(["owl"], {"owl": curve}, 0.8)
     assert (len(notes) == 1 and "more verdicts" in notes[0]) == is_asked
 
