@@ -56,10 +56,10 @@ def test_what_is_named_or_heard_is_on_the_map_and_not_in_the_list(served):
     client.post("/api/listened", sounds[heard])
     again = client.get("/api/kinds")
     assert again["sounds"][named]["label"] == "hoot"
-    assert again["sounds"][heard]["heard"]
-    assert again["sounds"][empty]["heard"]
+    assert again["sounds"][heard]["listened"]
+    assert again["sounds"][empty]["listened"]
     assert {named, heard, empty}.isdisjoint(again["order"])
-    assert not first["sounds"][heard]["heard"]
+    assert not first["sounds"][heard]["listened"]
     client.undo()
     client.undo()
     assert client.get("/api/kinds")["sounds"][named]["label"] is None

@@ -395,7 +395,7 @@ def test_a_model_is_learned_with_the_background_that_was_listened_to(tmp_path):
             client.post("/api/listened", span)
         client.send("add", make_box(recording="c.wav", end_s=4.0, **NOTHING))
         rows = client.get("/api/recordings")["recordings"]
-        assert {row["name"]: row["heard"] for row in rows} == {
+        assert {row["name"]: row["listened"] for row in rows} == {
             "a.wav": [[0.0, length_s / 2]],
             "b.wav": [],
             "broken.wav": [],

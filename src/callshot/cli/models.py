@@ -210,9 +210,9 @@ def learn(
     An example in a recording is embedded with the sound around it, in the middle of a window. A
     call that is longer than a window gets the mean of its windows. The segments of a
     segments.parquet are embedded without the sound around them. Where all annotations have a low
-    and a high frequency, the encoder gets only the band of these, if that tells held-out examples
-    from background better (--set band=none: all frequencies). With --add, the new model is the
-    same as if it had been made from the old and the new examples together.
+    and a high frequency, the encoder gets only the band of these, if that separates held-out
+    examples from background better (--set band=none: all frequencies). With --add, the new model is
+    the same as if it had been made from the old and the new examples together.
 
     Choose the encoder by the animal: birdnet-v2.4 for birds; birdnet-v2.4 with --set speed=2 or 4
     for elephants and other low calls; mfcc needs no download and finds fewer calls.

@@ -289,7 +289,7 @@ class FrameReader:
             ) from None
 
     def _expect(self, frames: int) -> None:
-        """Tell the reader of a remote file how many frames will be read in order."""
+        """Announce how many frames of a remote file will be read in order."""
         if self._stream is not None:
             self._stream.expect(frames / self.recording.frames)
 

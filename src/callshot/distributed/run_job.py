@@ -258,8 +258,8 @@ class JobRun:
         task = self.running.pop(future)
         status = future.status
         future.release()
-        # Dask gives an error alone, or as the second of a tuple. The status does not tell: a worker
-        # may die after its result arrived.
+        # Dask gives an error alone, or as the second of a tuple. The status does not show it: a
+        # worker may die after its result arrived.
         error = result[1] if isinstance(result, tuple) else result
         if not isinstance(error, BaseException):
             worker, reports = result

@@ -199,7 +199,7 @@ def make_call_clip(
     """Return a signal, (samples,), as sound and spectrogram, all signals equally loud.
 
     Half of the energy of such calls is below `median_hz`, by default of this one. A call that is
-    too low to hear is also sped up, by the least speed that makes it audible.
+    too low for human ears is also sped up, by the least speed that makes it audible.
     """
     loudest = float(np.abs(signal).max()) or 1.0
     scaled = signal * (LEVEL / loudest)

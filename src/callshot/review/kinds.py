@@ -82,7 +82,7 @@ class Kinds:
     ) -> dict[str, Any]:
         """Return sounds with their place on the map, and the order in which to listen to them.
 
-        `label` is the name of a call in a sound, `heard` whether it was listened to. `order` has
+        `label` is the name of a call in a sound, `listened` whether it was listened to. `order` has
         sounds that are neither, each as different as can be from all before and from what is known.
         """
         from callshot.detection.ready_windows import choose_greedily
@@ -116,11 +116,13 @@ class Kinds:
                 "end_s": end_s,
                 "clock": shift_clock(clocks.get(name), start_s),
                 "label": labels[0] if labels else None,
-                "heard": listened_s >= MIN_LISTENED * (end_s - start_s),
+                "listened": listened_s >= MIN_LISTENED * (end_s - start_s),
                 "point": point,
             }
             rows.append(row)
-        is_known = np.array([row["heard"] or row["label"] is not None for row in rows])
+        is_known = np.array(
+            [row["listened"] or row["label"] is not None for row in rows]
+        )
         covered = cover[is_known].max(axis=0, initial=0.0)
         unknown = np.flatnonzero(~is_known)
         order, _ = choose_greedily(

@@ -207,7 +207,7 @@ class Labelling(Session):
                 "name": name,
                 "clock": self.clocks.get(name),
                 "boxes": counts[name],
-                "heard": listened.get(name, []),
+                "listened": listened.get(name, []),
                 "problem": self.problems.get(name),
             }
             if recording is not None:

@@ -1,7 +1,7 @@
 """Windows that another tool embedded come in; an index without audio goes out.
 
 `learn`, `scan` and `find` work on it by its vectors alone. Only indexes with the same name of an
-encoder are compared: nothing else tells which tool made the vectors. Levels are not known.
+encoder are compared: nothing else shows which tool made the vectors. Levels are not known.
 """
 
 from pathlib import Path, PureWindowsPath

@@ -36,7 +36,7 @@ async function loadRecordings() {
 }
 
 /** Return the seconds that were listened to, or marked as nothing. */
-const heardLength = (row) => (row.heard ?? []).reduce((sum, [start, end]) => sum + end - start, 0);
+const heardLength = (row) => (row.listened ?? []).reduce((sum, [start, end]) => sum + end - start, 0);
 
 /** Describe a recording in a line. */
 function describeRecording(row) {
@@ -124,7 +124,7 @@ function take(answer) {
   takeBoxes(answer);
   for (const row of answer.recordings) {
     recordings.set(row.name, { ...recordings.get(row.name), ...row });
-    if (row.name === view.recording?.name) view.recording.heard = row.heard;
+    if (row.name === view.recording?.name) view.recording.listened = row.listened;
   }
   showNames();
   showSoon();
@@ -165,14 +165,14 @@ function drawOverview() {
     if (end !== undefined) part.style.width = share(end - start);
     return part;
   };
-  const heard = (view.recording.heard ?? []).map(([start, end]) => put("heard", start, end));
+  const heard = (view.recording.listened ?? []).map(([start, end]) => put("heard", start, end));
   const marks = [...boxes.values()].filter((box) => box.label !== null).map((box) => put("call", box.start_s));
   const bar = byId("overview");
   bar.replaceChildren(...heard, ...marks, put("window", view.start_s, Math.min(length, viewEnd())));
   bar.setAttribute("aria-valuemax", length.toFixed(1));
   bar.setAttribute("aria-valuenow", view.start_s.toFixed(1));
   bar.setAttribute("aria-valuetext", `${formatMoment(view.start_s)} – ${formatMoment(Math.min(length, viewEnd()))}`);
-  const strips = (view.recording.heard ?? []).filter(([start, end]) => end > view.start_s && start < viewEnd()).map(([start, end]) => {
+  const strips = (view.recording.listened ?? []).filter(([start, end]) => end > view.start_s && start < viewEnd()).map(([start, end]) => {
     const strip = make("span");
     strip.style.left = `${toX(start)}px`;
     strip.style.width = `${toX(end) - toX(start)}px`;

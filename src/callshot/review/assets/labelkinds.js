@@ -69,7 +69,7 @@ const seen = new Set(); // places of cards that were shown, played, and answered
 const played = new Set();
 const answered = new Set();
 const placeOf = ({ recording, start_s }) => `${start_s} ${recording}`;
-const stateOf = (one) => (one.label !== null ? "named" : one.heard || played.has(placeOf(one)) || answered.has(placeOf(one)) ? "heard" : "unknown");
+const stateOf = (one) => (one.label !== null ? "named" : one.listened || played.has(placeOf(one)) || answered.has(placeOf(one)) ? "heard" : "unknown");
 
 const label = "Map of sounds: arrow keys walk from sound to sound, Enter plays it and shows it and those around it";
 let map = null;
