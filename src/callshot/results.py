@@ -200,6 +200,7 @@ class OutputFolder:
                 "run the command again"
             ) from None
         except BaseException:
+            # Ctrl-C: go on where it stopped. Uploads would take too long.
             if not is_remote(self.folder):
                 self._place(names)
             raise

@@ -62,7 +62,7 @@ def score_published(
     """Score each segment with its fold's network: log-odds (rows, names), averaged over frames.
 
     `names` are matched with the outputs of the network by their letters, whatever separates their
-    words. Rows of the common fold are NaN.
+    words. Rows with a negative fold, common to all folds, are NaN.
     """
     import torch
 

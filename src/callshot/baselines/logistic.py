@@ -60,7 +60,8 @@ LARGE_TABLE = 2**17
 # How far the objective may be above its optimum.
 EXACT = 1e-15  # on all labels
 CLOSE = 1e-7  # at every k
-CHOICE = 1e-10  # to choose C; times C where C is below 1: the weights shrink with it
+# To choose C; times C where C is below 1: the weights shrink with it.
+CHOICE_TOLERANCE = 1e-10
 
 
 def score_logistic(
@@ -100,13 +101,13 @@ def choose_c(episodes: Episodes, query_fold: int, check: Check = never_stop) -> 
 
     AUROC and accuracy are rounded, so that the last digit of a sum does not decide between equals.
     """
-    if episodes.folds == 2:
+    if episodes.folds == 2:  # one fold is left, and inner folds need two
         return DEFAULT_C
     inner = support_side(episodes, query_fold)
     logits_by_fold = []  # of each inner fold: (queries, classes) for each C
     for fold in range(inner.folds):
         logits_by_c = []
-        for logits in score_each(inner, fold, C_GRID, CHOICE):
+        for logits in score_each(inner, fold, C_GRID, CHOICE_TOLERANCE):
             check()
             logits_by_c.append(logits)
         logits_by_fold.append(logits_by_c)

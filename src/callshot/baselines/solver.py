@@ -185,8 +185,8 @@ def fill_probabilities(logits, bias, label, p):
 def fill_row_sums(columns, is_gram, factors, scale, penalised, weight, bias):
     """Fill `weight` with Σ_i factors[n, i] · row i + scale · penalised[n], for each class n.
 
-    `columns` (unknowns, rows) is the transpose of the rows. With a Gram matrix the coefficients of
-    Σ_i are the factors. `bias` gets the sum of the factors of each class.
+    `columns` (unknowns, rows) is the transpose of the rows. With a Gram matrix, a weight is stored
+    as coefficients of the rows, and Σ_i needs no product. `bias` gets the sum of the factors.
     """
     fill_sums(factors, bias)
     if not is_gram:
@@ -221,6 +221,9 @@ def value_at(problem, position, p):
 def fill_step(problem, p, curvature, tolerance, descent, step):
     """Fill in a Newton step by conjugate gradients; return how much it should lower C · objective.
 
+    All vectors are `Vector`s: weight, bias, logits and the rest are views of one array of values,
+    so that `values` changes with them. The inner iterations stop as in truncated Newton methods:
+    at a tenth of the first residual, or less near the optimum.
     `p` (classes, rows) are the probabilities and `descent` the negative gradient of C · objective
     at the position; the descent becomes what the step leaves of it. `curvature` are the second
     derivatives by each unknown alone. In the function, `scaled` is the descent, preconditioned if

@@ -145,11 +145,10 @@ def run_jobs(
 
 @contextmanager
 def _reproducible_torch() -> Iterator[None]:
-    """Set everything in torch that decides the last digits while the block runs.
+    """Set what decides the last digits of recurrent networks in torch while the block runs.
 
     With one thread, sums have one order; with full precision on a GPU, a row does not depend on the
-    others of its batch. torch switches oneDNN off for good after a product of bfloat16 numbers on a
-    CPU that cannot multiply them.
+    others of its batch.
     """
     import torch
 
@@ -160,6 +159,7 @@ def _reproducible_torch() -> Iterator[None]:
     enabled = onednn.enabled
     torch.set_num_threads(1)
     rnn.fp32_precision = "ieee"
+    # torch switches it off for good after bfloat16 products on a CPU that has none.
     onednn.enabled = True
     try:
         yield
@@ -509,6 +509,7 @@ def run_trainings(
     metadata = {
         "device": context.network_device,
         "epochs": list(epochs.values()),
+        # `saved` is as it was before this run.
         "trained": sum(job.saved.phase != "finished" for job in jobs),
     }
     return scores, metadata

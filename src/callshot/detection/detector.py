@@ -207,7 +207,7 @@ def find_curves(
 def make_scorer(
     means: FloatArray, background: Covariance | Site | None
 ) -> Detector | ShareScorer:
-    """Return what scores windows for `means`; with a site, both are scaled roots."""
+    """Return what scores windows for `means`; a Site expects both transformed by it."""
     if isinstance(background, Site):
         return ShareScorer(means, background.background)
     layer = None if background is None else background.find_discriminants(means)

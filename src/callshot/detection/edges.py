@@ -152,12 +152,12 @@ def measure_band(
     scale in the band has 0 dB. This is several times faster than a spectrogram with exact rows.
     """
     length = 2 * step  # of a frame, in samples
-    hann = np.hanning(length + 2)[1:-1].astype(np.float32)
+    hann = np.hanning(length + 2)[1:-1].astype(np.float32)  # without the zeros
     padded = np.pad(signal, (step // 2, length))
     frames = np.lib.stride_tricks.sliding_window_view(padded, length)
     columns = max(1, len(signal) // step)
     low_bin, high_bin = np.array(band_hz) * length / rate_hz
-    first_bin = min(math.floor(low_bin), step)
+    first_bin = min(math.floor(low_bin), step)  # the bin `step` is half the rate
     end_bin = max(first_bin + 1, math.ceil(high_bin))
     spectra = rfft(frames[: columns * step : step] * hann)
     inside = spectra[:, first_bin:end_bin]

@@ -484,7 +484,7 @@ def read_index_background(
     windows = []
     window_s = index.settings.window_s
     for recording in recordings:
-        # `spans` are the names of its files of windows, which contain checksums.
+        # The names of its files of windows contain checksums: they identify the recording.
         sha256 = sha256_text("\n".join(recording.spans))
         own_calls = calls.frame.filter(path=recording.path)
         times_s = own_calls.select("start_s", "end_s").iter_rows()

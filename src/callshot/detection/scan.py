@@ -766,7 +766,7 @@ def decide_recording(work: Work, recording: IndexedRecording) -> ActiveWindows:
 def decide(parts: Sequence[Rows], detector: AnyDetector) -> ActiveWindows:
     """Return the active windows of a recording with their class, score and second class."""
     vectors = [part["vector"] for part in parts]
-    # Probabilities follow from the plain scores, of means that did not move.
+    # A search may shift means to the recording; probabilities are of scores without the shift.
     class_of_window, scores, plain_scores = detector.search(vectors)
     levels = np.concatenate([part["rms_dbfs"] for part in parts])
     is_silent = levels <= SILENCE_DBFS

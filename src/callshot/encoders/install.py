@@ -136,7 +136,9 @@ def download_weights(
     `torch` requests those for torch. With `replace_first`, they are downloaded again, and are kept
     even if they differ from the files that were trusted first.
     """
-    weights = spec.torch_weights[:1] if torch else spec.weights
+    weights = spec.weights
+    if torch:  # the first of the files that torch can read
+        weights = spec.torch_weights[:1]
     name = spec.weights_name
     paths = [find_weight(name, weight) for weight in weights]
     if None not in paths and not replace_first:

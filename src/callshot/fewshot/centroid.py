@@ -273,7 +273,10 @@ def _validate(
 def _validate_alone(
     model: CentroidClassifier, X: ArrayLike, y: ArrayLike | None, reset: bool | None
 ) -> tuple[FloatArray, Labels]:
-    """Return what `_validate` does where scikit-learn is not installed."""
+    """Return what `_validate` does where scikit-learn is not installed.
+
+    `reset` is True in `fit`, False where labels are compared, None where there are none.
+    """
     vectors = np.asarray(X, np.float64)
     label = np.zeros(len(vectors)) if reset is None else np.asarray(y)
     if reset:

@@ -55,6 +55,7 @@ MIN_SCORE_BYTES = 2**28  # for the scores of a block of shots, whatever the memo
 TASK_BYTES = 2**22  # logits that one task holds
 # k up to which products inside a support are summed, in k² / 2 steps
 LONGEST_DRAW = 200
+# Rank and weight of recordings, where a spread does not resample those of the supports: none.
 NO_ORDER: tuple[Any, Any] = (np.empty((0, 0), np.uint32), np.empty((0, 0)))
 
 
@@ -109,8 +110,8 @@ def sweep_folds(
 ) -> MetricSums:
     """Return the metrics of a spread at every k, by the engine's rule or by `scorer`.
 
-    For a rule, a last k beyond the shots of the protocol stands for the whole pool. If a GPU runs
-    out of memory, the CPU does the sweep, with a note.
+    Without `scorer`, the last k may be larger than all pools: it takes every exemplar. If a GPU
+    runs out of memory, the CPU does the sweep, with a note.
     """
     inputs = (engine, k, spread, categories, scorer)
     if engine.gpu is not None:
@@ -432,6 +433,7 @@ def query_logits(
         [streams.make_stream(seed, "support", key) for key in keys]
     )
     by_query = out.transpose(2, 3, 0, 1)
+    # Equal queries are multiplied once: `place` is where each query is among the distinct ones.
     queries, place = engine.queries(split)
     cross = None if engine.direct else cross_products(engine, split)
 

@@ -149,6 +149,7 @@ def evaluate_transfer(
             option = name.replace("_", "-")
             raise OptionError(f"{option}: expected 1 with queries of another table")
     datasets, encoder_pairs, notes = plan_task(source, target, centre)
+    # Both corpora together, and each alone with the labels and encoders that both have.
     joined, matched_target, matched_source = datasets
 
     def evaluate(dataset: Dataset) -> Evaluation:
@@ -184,14 +185,14 @@ def evaluate_transfer(
                 for note in evaluation.notes
                 if note not in notes
             ]
-    frames = {field.name: getattr(transfer, field.name) for field in fields(Evaluation)}
-    frames["notes"] = notes
+    values = {field.name: getattr(transfer, field.name) for field in fields(Evaluation)}
+    values["notes"] = notes
     difference = compare_with_target(
         transfer, within_target, encoder_pairs, protocol.reference
     )
-    frames["differences"] = pl.concat([difference, transfer.differences])
+    values["differences"] = pl.concat([difference, transfer.differences])
     return TransferEvaluation(
-        **frames,
+        **values,
         source_corpus=source.corpus,
         within_target=within_target,
         within_source=within_source,

@@ -33,7 +33,8 @@ METRIC_NAMES = {name: metric.title for name, metric in METRICS.items()}
 RANKING_METRICS = tuple(name for name in METRICS if METRICS[name].kind == "ranking")
 DECISION_METRICS = tuple(name for name in METRICS if METRICS[name].kind == "decision")
 CLASS_METRICS = tuple(name for name in METRICS if METRICS[name].of_class)
-SPREADS = ("per-query", "shared", "total")  # each says more than the one before
+# What an interval includes, in rising order: draws of each query, labelled sets, also recordings.
+SPREADS = ("per-query", "shared", "total")
 MEAN = "mean"  # of the spread `shared`: samples of it as other recordings would move it
 LARGEST_P = 0.02  # that is called better than chance
 BASELINE_KINDS = ("logistic", "recurrent", "end-to-end")
@@ -49,7 +50,7 @@ FAILURES = ("missing", "damaged")
 
 
 def preferred_spread(spreads: Iterable[str]) -> str:
-    """Return the spread that sentences rest on: total where it was evaluated, else shared.
+    """Return the spread that intervals in sentences have: total if evaluated, else shared.
 
     >>> preferred_spread(["shared", "per-query"])
     'shared'

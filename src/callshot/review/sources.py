@@ -337,7 +337,8 @@ class ModelScores(Scores):
         self.scores = np.pad(self.scores, (none, new), constant_values=np.nan)
         self.distances = np.pad(self.distances, (none, new), constant_values=np.nan)
         self.means = means
-        moved = np.flatnonzero((means != before).any(axis=1))
+        is_same = (means == before) | (np.isnan(means) & np.isnan(before))
+        moved = np.flatnonzero(~is_same.all(axis=1))
         if len(moved) == 0:  # confirmed calls that equal the mean
             return
         scorer = make_scorer(means[moved], self._background)
@@ -677,7 +678,8 @@ def _load_scores(
 ) -> Scores:
     """Open the scores of a scan's items by its model, which has one of the `checksums`.
 
-    `site_file` has the background of a scan by the nearest mean, which compares scaled roots.
+    The scan compared vectors with the model's background in mind, or, if there is a `site_file`,
+    by the nearest mean: then means and vectors are transformed by the site (`nearest.Site`).
     """
     from callshot.detection.detector import MIN_WINDOWS, choose_covariances
     from callshot.detection.model import load_model
@@ -692,10 +694,12 @@ def _load_scores(
         )
     model = load_model(model_path)
     if site_file is None:
+        # As in the scan: few windows of background say nothing, and means decide alone.
         known = model.background
         background = None
         if known is not None and len(known.vectors) >= MIN_WINDOWS:
-            background = choose_covariances(model, known)[0].whole
+            covariances, _ = choose_covariances(model, known)
+            background = covariances.whole
         vectors = open_vectors(review_folder, items, index, model, background)
         return ModelScores(model, vectors, background)
     check_result(site_file, (SCAN_FACTS,))

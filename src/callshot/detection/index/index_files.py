@@ -201,7 +201,7 @@ def open_index(folder: Path | str) -> Index:
     >>> index.recordings[0].clock
     '2026-03-14T05:30:00'
     """
-    return read_index(to_path(folder), {})
+    return read_index(to_path(folder), known={})
 
 
 def read_index(folder: Path, known: Mapping[str, IndexedRecording]) -> Index:

@@ -114,7 +114,7 @@ def fill_exponentials(base, keys, first, out):
         for b in range(out.shape[0]):
             word = mix(stream + (np.uint64(first + b) + ONE) * GOLDEN)
             u = (np.float64(word >> HALF) + 0.5) * 2.0**-32  # uniform
-            out[b, i] = log1p(1.0 / u - 1.0)  # −log u
+            out[b, i] = log1p(1.0 / u - 1.0)  # −log u, by a log1p that numba vectorises
 
 
 @kernel

@@ -270,7 +270,7 @@ def _load_sentences() -> Any:
         "share": format_share,
     }
     environment.globals |= {
-        "cases": "98 % of labelled sets and recordings",
+        "cases": "98 % of labelled sets and recordings",  # of an interval of `total`
         "centroid": CENTROID,
         "format_range": format_range,
         "metric_names": METRIC_NAMES,
