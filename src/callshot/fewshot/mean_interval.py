@@ -87,20 +87,25 @@ def sample_means(engine: Engine, sums: MetricSums) -> MeanSamples | None:
     by_query, query_noise = query_influence(values, without, kept)
     by_support, support_noise = support_influence(engine, shots, values, group)
     influence = by_query + by_support
-    by_group = scale_influence(influence, query_noise + support_noise, inflation)
-    weights = np.concatenate([by_group, draw_errors(values)], axis=2)
+    noise = query_noise + support_noise
+    by_group = scale_influence(influence, noise, inflation)
+    by_batch = draw_errors(values)
+    weights = np.concatenate([by_group, by_batch], axis=2)
     # Samples without deviations have no interval: nothing is known about other recordings.
-    weights[np.isnan(weights).any(axis=2)] = 0.0
+    is_unknown = np.isnan(weights).any(axis=2)
+    weights[is_unknown] = 0.0
     of_groups = draw_multipliers("mean", group_key, engine.protocol)
-    batches = np.arange(weights.shape[2] - len(group_key), dtype=np.uint64)
+    batches = np.arange(by_batch.shape[2], dtype=np.uint64)
     of_batches = draw_multipliers("mean draws", batches, engine.protocol)
     multipliers = np.concatenate([of_groups, of_batches])
-    deviations = weights.reshape(-1, len(multipliers)) @ multipliers
-    deviations = deviations.reshape(*values.shape[:2], -1)
-    samples = add_deviations(values.mean(axis=2), deviations)
-    keys = list(sums.values)
-    by_key = {key: samples[:, v] for v, key in enumerate(keys)}
-    return MeanSamples(by_key, samples[:, len(keys) :])
+    weight_rows = weights.reshape(-1, len(multipliers))
+    deviation_rows = weight_rows @ multipliers
+    deviations = deviation_rows.reshape(*values.shape[:2], -1)
+    means = values.mean(axis=2)
+    samples = add_deviations(means, deviations)
+    by_key = {key: samples[:, v] for v, key in enumerate(sums.values)}
+    of_classes = samples[:, len(by_key) :]
+    return MeanSamples(by_key, of_classes)
 
 
 def mean_frame(key: Mapping[str, str], k: Shots, means: MeanSamples | None) -> Frame:
@@ -133,13 +138,18 @@ def jackknife_factors(episodes: Episodes, group: IntArray) -> tuple[FloatArray, 
     queries = np.zeros((groups, len(episodes.classes)))
     is_query = episodes.fold >= 0
     np.add.at(queries, (group[is_query], episodes.label[is_query]), 1.0)
-    left_out = queries / np.maximum(queries.sum(axis=0), 1.0)
+    queries_of_class = queries.sum(axis=0)
+    left_out = queries / np.maximum(queries_of_class, 1.0)
     classes_in_group = np.count_nonzero(queries, axis=1)
-    kept = 1.0 - left_out.sum(axis=1) / np.maximum(classes_in_group, 1)
+    mean_left_out = left_out.sum(axis=1) / np.maximum(classes_in_group, 1)
+    kept = 1.0 - mean_left_out
     of_class = count_recordings(episodes)
-    inflation = float(np.mean(of_class / np.maximum(of_class - 1, 1)))
+    factors = of_class / np.maximum(of_class - 1, 1)
+    inflation = float(np.mean(factors))
     recordings = len(np.unique(episodes.recording_key))
-    in_one_group = (recordings / groups - 1) / max(recordings - 1, 1)  # of all pairs
+    others = max(recordings - 1, 1)
+    others_in_group = recordings / groups - 1
+    in_one_group = others_in_group / others  # of all pairs
     return kept, inflation / (1.0 - in_one_group)
 
 
@@ -155,12 +165,16 @@ def query_influence(
     """
     groups = len(kept)
     repeats = without.shape[2] // values.shape[2]
-    loss = np.repeat(values, repeats, axis=2) if repeats > 1 else values
-    loss = loss - without
+    repeated = values
+    if repeats > 1:
+        repeated = np.repeat(values, repeats, axis=2)
+    loss = repeated - without
     # Groups are left out in turn: some of them once more than the others.
     turns, more = divmod(loss.shape[2], groups)
-    whole = loss[:, :, : turns * groups].reshape(*loss.shape[:2], turns, groups)
-    rest = loss[:, :, turns * groups :]
+    in_whole_turns = turns * groups
+    whole = loss[:, :, :in_whole_turns]
+    whole = whole.reshape(*loss.shape[:2], turns, groups)
+    rest = loss[:, :, in_whole_turns:]
     count = np.full(groups, turns)
     count[:more] += 1
     total = whole.sum(axis=2)
@@ -170,8 +184,11 @@ def query_influence(
     rest -= mean_loss[:, :, :more]
     squares = np.einsum("svtg,svtg->svg", whole, whole)
     squares[:, :, :more] += np.square(rest)
-    noise = squares / (count * np.maximum(count - 1, 1))
-    return kept * mean_loss, np.sum(np.square(kept) * noise, axis=2)
+    freedom = np.maximum(count - 1, 1)
+    noise_of_group = squares / (count * freedom)
+    influence = kept * mean_loss
+    noise = np.sum(np.square(kept) * noise_of_group, axis=2)
+    return influence, noise
 
 
 def support_influence(
@@ -200,13 +217,16 @@ def support_influence(
     base = streams.purpose_key(engine.protocol.seed, "shared")
     # A class that always gives its whole pool has the influence at the k before.
     last = first_pools.drawn.max(axis=1)
-    fixed = last[(last > 0) & (last < len(shots))]
+    is_fixed = (last > 0) & (last < len(shots))
+    fixed = last[is_fixed]
     rows = np.concatenate([np.arange(len(shots)), fixed - 1])
-    deviation = (values - values.mean(axis=2, keepdims=True))[rows]
+    mean_values = values.mean(axis=2, keepdims=True)
+    deviation = (values - mean_values)[rows]
 
     def count(pools: Pools, span: slice) -> tuple[FloatArray, FloatArray]:
         """Return the weights of groups in some draws, and the sums of squared weights."""
-        counts = np.empty((span.stop - span.start, len(rows), groups))
+        draws_in_span = span.stop - span.start
+        counts = np.empty((draws_in_span, len(rows), groups))
         power = np.zeros(first_expected.shape)
         inputs = (sampling, episodes.class_start, group, base, span.start, pools)
         count_supports(*inputs, counts, power)
@@ -214,13 +234,18 @@ def support_influence(
 
     first_draws = min(draws, DRAWS_OF_OVERLAP)
     spans = blocks(first_draws, DRAWS_OF_OVERLAP // 8)
-    counted = engine.run([partial(count, first_pools, span) for span in spans])
-    first_power = sum(power for _, power in counted) / first_draws
-    loss = fold_overlap(first_power - first_expected, mean)
+    tasks_of_counts = [partial(count, first_pools, span) for span in spans]
+    counted = engine.run(tasks_of_counts)
+    total_power = sum(power for _, power in counted)
+    first_power = total_power / first_draws
+    first_variance = first_power - first_expected
+    loss = fold_overlap(first_variance, mean)
     if distinct:
         # Without one call a mean loses pool / (pool − 1) of the influence of the call.
-        pool = np.mean([split.pool_sizes for split in splits], axis=0)
-        loss *= (pool / np.maximum(pool - 1, 1))[:, None]
+        pool_sizes = [split.pool_sizes for split in splits]
+        pool = np.mean(pool_sizes, axis=0)
+        share_lost = pool / np.maximum(pool - 1, 1)
+        loss *= share_lost[:, None]
     label_of_kind = np.empty(len(first_pools.total), np.int64)
     label_of_kind[first_pools.kind] = episodes.label
     loss_of_kind = loss[label_of_kind]  # (kinds, shots)
@@ -233,23 +258,30 @@ def support_influence(
     def add(span: slice) -> tuple[FloatArray, FloatArray]:
         """Return the sums over some draws: with the values, and of squared weights."""
         counts, power = count(pools, span)
-        return deviation[:, :, span] @ counts.transpose(1, 0, 2), power
+        by_row = counts.transpose(1, 0, 2)  # (rows, draws, groups)
+        return deviation[:, :, span] @ by_row, power
 
     tasks = [partial(add, span) for span in blocks(draws, DRAWS_PER_TASK)]
-    sums, power = (sum(parts) / draws for parts in zip(*engine.run(tasks), strict=True))
-    influence = sums[: len(shots)]
-    for first, of_class in zip(fixed, sums[len(shots) :], strict=True):
+    parts_of_sums, parts_of_power = zip(*engine.run(tasks), strict=True)
+    covariance = sum(parts_of_sums) / draws
+    power = sum(parts_of_power) / draws
+    influence = covariance[: len(shots)]
+    of_fixed_classes = covariance[len(shots) :]
+    for first, of_class in zip(fixed, of_fixed_classes, strict=True):
         influence[first:] += of_class
     # A covariance of independent numbers has the product of their variances, over the draws.
-    variance = np.einsum("svd,svd->sv", deviation, deviation)[: len(shots)] / draws
-    noise_of_class = (power - expected).T[:, :, None] * variance[:, None] / draws
+    squares = np.einsum("svd,svd->sv", deviation, deviation)
+    variance = squares[: len(shots)] / draws
+    variance_of_counts = (power - expected).T  # (shots, classes)
+    product = variance_of_counts[:, :, None] * variance[:, None]
+    noise_of_class = product / draws
     classes = np.arange(len(last))
-    noise = np.stack(
-        [
-            noise_of_class[np.minimum(s, last - 1), classes].sum(axis=0)
-            for s in range(len(shots))
-        ]
-    )
+    noises = []
+    for s in range(len(shots)):
+        last_drawn = np.minimum(s, last - 1)  # of each class
+        noise_at_s = noise_of_class[last_drawn, classes]
+        noises.append(noise_at_s.sum(axis=0))
+    noise = np.stack(noises)
     if last.min() == 0:
         influence[:] = np.nan
         noise[:] = np.nan
@@ -272,28 +304,37 @@ def plan_pools(
     )
     label = episodes.label[example]
     outside = np.array([split.outside[example] for split in splits])  # (folds, kinds)
-    pool = np.array([split.pool_sizes for split in splits])[:, None]
-    mean_count = shots[:, None] / pool  # (folds, shots, classes)
-    share = mean_count if distinct else np.zeros(mean_count.shape)
+    pool = np.array([split.pool_sizes for split in splits])
+    mean_count = shots[:, None] / pool[:, None]  # (folds, shots, classes)
+    share = np.zeros(mean_count.shape)
+    if distinct:
+        share = mean_count
     varies = share < 1
     drawn = varies.sum(axis=1)
-    scale = varies / np.where(varies, 1.0 - share, 1.0)
+    steps = np.concatenate([[0], shots])
+    left_over = np.where(varies, 1.0 - share, 1.0)
+    scale = varies / left_over
     counts = outside[:, None] & varies[:, :, label]
     varying = np.maximum(counts.sum(axis=0), 1)  # (shots, kinds)
     weight = scale[:, :, label] * outside[:, None]  # (folds, shots, kinds)
-    weight *= outside.sum(axis=0) / varying**2
-    mean_weight = np.sum(weight * mean_count[:, :, label], axis=0)
-    is_class = label[:, None] == np.arange(len(episodes.classes))
+    folds_outside = outside.sum(axis=0)
+    weight *= folds_outside / varying**2
+    count_of_kind = mean_count[:, :, label]
+    mean_weight = np.sum(weight * count_of_kind, axis=0)
+    classes = np.arange(len(episodes.classes))
+    is_class = label[:, None] == classes
+    total = weight.sum(axis=0)  # (shots, kinds)
     pools = Pools(
         kind=kind,
         outside=np.ascontiguousarray(outside.T),
         drawn=np.ascontiguousarray(drawn.T),
-        steps=np.concatenate([[0], shots])[drawn.T],
+        steps=steps[drawn.T],
         weight=np.ascontiguousarray(weight.transpose(2, 1, 0)),
-        total=np.ascontiguousarray(weight.sum(axis=0).T),
+        total=np.ascontiguousarray(total.T),
     )
-    power = (size * np.square(mean_weight) @ is_class).T
-    return pools, (size * mean_weight @ is_class).T, power
+    mean_of_class = size * mean_weight @ is_class
+    power_of_class = size * np.square(mean_weight) @ is_class
+    return pools, mean_of_class.T, power_of_class.T
 
 
 def fold_overlap(variance: FloatArray, mean: FloatArray) -> FloatArray:
@@ -332,12 +373,14 @@ def add_deviations(mean: FloatArray, deviations: FloatArray) -> FloatArray:
     is_inside = (mean > 0) & (mean < 1)
     share = np.where(is_inside, mean, 0.5)
     slope = 2 * np.sqrt(share * (1 - share))  # of a share, by its angle
-    angle = np.arcsin(np.sqrt(share)) + deviations / slope
+    mean_angle = np.arcsin(np.sqrt(share))
+    angle = mean_angle + deviations / slope
     angle = np.clip(angle, 0, np.pi / 2)
     by_angle = np.square(np.sin(angle)) - share
-    is_farther = is_inside & (np.abs(by_angle) > np.abs(deviations))
-    changes = np.where(is_farther, by_angle, deviations)
-    return mean + changes - changes.mean(axis=-1, keepdims=True)
+    leads_farther = np.abs(by_angle) > np.abs(deviations)
+    changes = np.where(is_inside & leads_farther, by_angle, deviations)
+    mean_change = changes.mean(axis=-1, keepdims=True)
+    return mean + changes - mean_change
 
 
 def scale_influence(
@@ -353,9 +396,11 @@ def scale_influence(
 
     groups = influence.shape[-1]
     variance = np.square(influence).sum(axis=-1)
-    share = 1.0 - noise / np.where(variance > 0, variance, 1.0)
-    widening = stdtrit(max(groups - 1, 1), 0.99) / ndtri(0.99)
-    factor = widening * np.sqrt(inflation * np.maximum(share, MIN_SIGNAL))
+    noise_share = noise / np.where(variance > 0, variance, 1.0)
+    signal_share = np.maximum(1.0 - noise_share, MIN_SIGNAL)
+    freedom = max(groups - 1, 1)
+    widening = stdtrit(freedom, 0.99) / ndtri(0.99)
+    factor = widening * np.sqrt(inflation * signal_share)
     return influence * factor[..., None]
 
 
@@ -365,9 +410,11 @@ def draw_errors(values: FloatArray) -> FloatArray:
     batches = min(BATCHES, draws)
     size = draws // batches
     whole = values[..., : size * batches]
-    means = whole.reshape(*values.shape[:-1], batches, size).mean(axis=-1)
+    by_batch = whole.reshape(*values.shape[:-1], batches, size)
+    means = by_batch.mean(axis=-1)
     deviation = means - means.mean(axis=-1, keepdims=True)
-    return deviation / np.sqrt(batches * max(batches - 1, 1))
+    freedom = max(batches - 1, 1)
+    return deviation / np.sqrt(batches * freedom)
 
 
 def draw_multipliers(purpose: str, keys: Keys, protocol: Protocol) -> FloatArray:
