@@ -71,12 +71,14 @@ def softmax(a: ArrayLike) -> FloatArray:
 def _score(a: ArrayLike, *, use_softmax: bool) -> FloatArray:
     """Return the log-odds or the softmax of a (…, classes), by the kernel of the sweeps."""
     table = np.asarray(a, np.float64)
-    rows = table.reshape(-1, table.shape[-1])
+    classes = table.shape[-1]
+    rows = table.reshape(-1, classes)
     # The kernel works on (1, classes, 1, rows), and also fills in decisions, not needed here.
     columns = np.array(rows.T[None, :, None])
     decided = np.empty((1, 1, len(rows)), np.uint16)
     to_scores(columns, 0, 1, use_softmax, ranking=False, decided=decided)
-    return columns[0, :, 0].T.reshape(table.shape)
+    scores = columns[0, :, 0].T  # (rows, classes)
+    return scores.reshape(table.shape)
 
 
 Labels = NDArray[Any]

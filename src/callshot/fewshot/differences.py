@@ -190,21 +190,24 @@ def summarise_comparisons(
         samples = difference.shape[1]
         family = (*curve.select("scoring", "metric", "spread").row(0), samples)
         families.append(family)
-        complete = difference[curve["k"].to_numpy() <= last]
-        differences_by_family[family].append(complete)
-    factors = {
-        family: simultaneous_factor(np.concatenate(differences))
-        for family, differences in differences_by_family.items()
-    }
+        is_complete = curve["k"].to_numpy() <= last
+        differences_by_family[family].append(difference[is_complete])
+    factors = {}
+    for family, differences in differences_by_family.items():
+        joined = np.concatenate(differences)
+        factors[family] = simultaneous_factor(joined)
     frames = []
     for family, comparison in zip(families, comparisons, strict=True):
         curve, other, difference = comparison
         samples = difference.shape[1]
         mean = difference.mean(axis=1)
         margin = factors[family] * _standard_deviation(difference)
-        is_perfect = value_matrix(curve).mean(axis=1) >= 1 - ROUNDING
-        margin[curve["k"].to_numpy() > last] = np.nan
-        margin[(margin == 0) & ~is_perfect] = np.nan
+        mean_score = value_matrix(curve).mean(axis=1)
+        is_perfect = mean_score >= 1 - ROUNDING
+        is_beyond = curve["k"].to_numpy() > last
+        margin[is_beyond] = np.nan
+        is_constant = margin == 0
+        margin[is_constant & ~is_perfect] = np.nan
         if samples < MIN_SAMPLES:
             margin[:] = np.nan
         # 1 for a win, ½ for equal values; undefined if the difference is.
@@ -225,8 +228,10 @@ def summarise_comparisons(
             constants["interval"] = MEAN
             # The margin falls with the root of the number of recordings. With so many times as many
             # it is as large as the difference; at 1 or less the difference is clear already.
-            recordings_factor = np.square(margin / np.where(mean == 0, np.nan, mean))
-            recordings_factor[~(recordings_factor > 1)] = np.nan
+            known_mean = np.where(mean == 0, np.nan, mean)
+            recordings_factor = np.square(margin / known_mean)
+            needs_more = recordings_factor > 1
+            recordings_factor[~needs_more] = np.nan
             columns["recordings_factor"] = pl.Series(recordings_factor).fill_nan(None)
         frames.append(make_frame(DIFFERENCES, columns, constants))
     return frames
@@ -309,12 +314,17 @@ def find_crossovers(
     rows = []
     differences = summarise_comparisons(comparisons, complete_shots)
     for (curve, baseline), rows_of_pair in zip(pairs, differences, strict=True):
-        is_above = value_matrix(curve).mean(axis=1) > baseline["value"]
-        k_mean = next(iter(curve.filter(is_above)["k"]), None)
+        mean = value_matrix(curve).mean(axis=1)
+        is_above = mean > baseline["value"]
+        k_above = curve.filter(is_above)["k"]
+        k_mean = next(iter(k_above), None)
         rows.append(_crossover(rows_of_pair, curve, baseline["name"], "all", k_mean))
     # From where each baseline that is trained at every k stays ahead of the centroid.
+    trained_curves = []
+    if trained is not None:
+        trained_curves = split_curves(trained)
     same_curves = []
-    for trained_curve in [] if trained is None else split_curves(trained):
+    for trained_curve in trained_curves:
         if trained_curve["metric"][0] not in RANKING_METRICS:
             continue
         trained_key = trained_curve.select(CURVE_COLUMNS).row(0)
@@ -325,7 +335,8 @@ def find_crossovers(
     differences = summarise_comparisons(comparisons, complete_shots)
     for comparison, rows_of_pair in zip(comparisons, differences, strict=True):
         curve = comparison.curve
-        k_mean = (first_lasting(rows_of_pair, AHEAD) or {}).get("k")
+        ahead = first_lasting(rows_of_pair, AHEAD) or {}
+        k_mean = ahead.get("k")
         name = curve["classifier"][0]
         rows.append(_crossover(rows_of_pair, curve, name, "k", k_mean))
     return pl.DataFrame(rows, schema=dict(CROSSOVERS))

@@ -218,14 +218,17 @@ def make_splits(episodes: Episodes) -> list[Split]:
 def distinct_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
     """Return each distinct row once, by first occurrence, and for each row its place there."""
     first_columns = rows[:, :FEW_COLUMNS] + 0.0  # −0.0 becomes 0.0
-    if len(np.unique(first_columns, axis=0)) == len(rows):
+    distinct_columns = np.unique(first_columns, axis=0)
+    if len(distinct_columns) == len(rows):
         return rows, np.arange(len(rows))
     numbers: dict[bytes, int] = {}
     index = np.empty(len(rows), np.int64)
     for i, row in enumerate(rows + 0.0):
-        index[i] = numbers.setdefault(row.tobytes(), len(numbers))
+        content = row.tobytes()
+        index[i] = numbers.setdefault(content, len(numbers))
     _, first = np.unique(index, return_index=True)
-    return np.ascontiguousarray(rows[first]), index
+    distinct = rows[first]
+    return np.ascontiguousarray(distinct), index
 
 
 def centre(vectors: NDArray[np.floating[Any]]) -> tuple[FloatArray, FloatArray]:
@@ -417,18 +420,23 @@ def class_matrices(episodes: Episodes, rule: str) -> tuple[FloatArray, IntArray]
     It has the products of all pairs of vectors of the class, for the rule `medoid` their distances.
     """
     sizes = np.diff(episodes.class_start)
-    start = np.concatenate([[0], np.cumsum(sizes**2)])
+    ends = np.cumsum(sizes**2)
+    start = np.concatenate([[0], ends])
     block = np.empty(start[-1])
     for n in range(len(sizes)):
-        rows = slice(episodes.class_start[n], episodes.class_start[n + 1])
+        first_row = episodes.class_start[n]
+        last_row = episodes.class_start[n + 1]
+        rows = slice(first_row, last_row)
         vectors, place = episodes.distinct_at(rows)
         table = vectors @ vectors.T
         if rule == "medoid":
             squares = np.einsum("rd,rd->r", vectors, vectors)
+            sums_of_squares = squares[:, None] + squares
             table *= -2.0
-            table += squares[:, None] + squares
+            table += sums_of_squares
             np.fill_diagonal(table, 0.0)  # of equal vectors, whatever their last digits
-            table = np.sqrt(np.maximum(table, 0.0))
+            squared_distances = np.maximum(table, 0.0)
+            table = np.sqrt(squared_distances)
         matrix = table[np.ix_(place, place)]
         if rule != "medoid":
             np.fill_diagonal(matrix, episodes.squares[rows])

@@ -442,18 +442,22 @@ def _score_query(
     engine: Engine, spread: Spread, query: int, k: int, draw: int
 ) -> FloatArray:
     """Return the logit of each class for one query, a row of the episodes."""
-    split = make_split(engine.episodes, int(engine.episodes.fold[query]))
+    fold = int(engine.episodes.fold[query])
+    split = make_split(engine.episodes, fold)
     shots = np.array([k])
     position = int(np.searchsorted(split.rows, query))  # among the queries of its fold
     if not spread.has_own_draws:
-        compute = shared_logits(engine.for_split(split), split, shots, spread)
+        fitted = engine.for_split(split)
+        compute = shared_logits(fitted, split, shots, spread)
         logits = compute(slice(draw, draw + 1))  # (1 draw, 1 k, classes, queries)
         return logits[0, 0, :, position]
     # Draws are made from the first on, up to the one that is wanted.
-    engine = replace(engine, protocol=replace(engine.protocol, draws=draw + 1))
-    # (1 k, classes, queries, draws)
-    logits = np.empty((1, len(split.relevant), len(split.rows), draw + 1))
-    fill = query_logits(engine.for_split(split), split, shots, logits)
+    draws = draw + 1
+    protocol = replace(engine.protocol, draws=draws)
+    fitted = replace(engine, protocol=protocol).for_split(split)
+    classes = len(split.relevant)
+    logits = np.empty((1, classes, len(split.rows), draws))  # of 1 k
+    fill = query_logits(fitted, split, shots, logits)
     fill(slice(position, position + 1))
     return logits[0, :, position, draw]
 

@@ -127,8 +127,9 @@ def _assign(table: IntArray, count: int, limits: Limits) -> tuple[IntArray, str]
     problem = Problem(table[np.ix_(rows, classes)], count, limits)
     size = table[rows].sum(axis=1)
     # The greedy start may be better if it also sees the recordings of the common fold: try both.
-    starts = (assign_greedily(table, count)[rows], assign_greedily(table[rows], count))
-    start = min(starts, key=problem.cost)
+    start_of_all = assign_greedily(table, count)[rows]
+    start_without = assign_greedily(table[rows], count)
+    start = min(start_of_all, start_without, key=problem.cost)
     best, proof = _search_parts(problem, start, size)
     # Make folds equal in size where that costs nothing.
     settled = search_locally(
@@ -313,30 +314,45 @@ def _build_model(
     high, low, gap, eligible = variables[places:].reshape(4, classes, -1)
     number_eligible = eligible.sum(axis=0)
     spread = (count / total) @ gap
-    # Different spreads differ by at least two steps.
-    step = max(Fraction(count, math.lcm(*total.tolist())) / 2, RESOLUTION)
-    largest_spread = np.inf if more_classes else float(cost[1] - step)
+    if more_classes:
+        objective = -number_eligible
+        largest_spread = np.inf
+    else:
+        objective = spread
+        # Different spreads differ by at least two steps.
+        multiple = math.lcm(*total.tolist())
+        step = max(Fraction(count, multiple) / 2, RESOLUTION)
+        largest_spread = float(cost[1] - step)
     # Folds are interchangeable: the first i recordings may be in the first i folds.
-    most = times[:, None] * (np.arange(count) < np.cumsum(times)[:, None])
+    places_before = np.cumsum(times)[:, None]
+    is_allowed = np.arange(count) < places_before
+    most = times[:, None] * is_allowed
     upper = np.concatenate(
         [most.ravel(), total, total // count, total, np.ones(classes)]
     )
     placed = np.kron(np.eye(len(kinds)), np.ones(count)) @ place
     load = np.kron(kinds.T, np.eye(count)) @ place
+    # Of the class of each load.
+    highest = np.repeat(high, count, axis=0)
+    lowest = np.repeat(low, count, axis=0)
+    other_folds = count - 1
+    excess = gap - high + low  # of a gap over the range
+    total_if_eligible = total[:, None] * eligible
+    least_if_eligible = least[:, None] * eligible
     return {
-        "c": -number_eligible if more_classes else spread,
+        "c": objective,
         "integrality": np.ones(len(upper)),
         "bounds": Bounds(0, upper),
         "constraints": [
             # Every recording has one place; a class has from low to high segments in each fold.
             LinearConstraint(placed, times, times),
-            LinearConstraint(np.repeat(high, count, axis=0) - load, lb=0),
-            LinearConstraint(load - np.repeat(low, count, axis=0), lb=0),
-            LinearConstraint(high + (count - 1) * low, ub=total),
-            LinearConstraint((count - 1) * high + low, lb=total),
+            LinearConstraint(highest - load, lb=0),
+            LinearConstraint(load - lowest, lb=0),
+            LinearConstraint(high + other_folds * low, ub=total),
+            LinearConstraint(other_folds * high + low, lb=total),
             # The gap of an eligible class is its range; other gaps do not count.
-            LinearConstraint(gap - high + low - total[:, None] * eligible, lb=-total),
-            LinearConstraint(gap - least[:, None] * eligible, lb=0),
+            LinearConstraint(excess - total_if_eligible, lb=-total),
+            LinearConstraint(gap - least_if_eligible, lb=0),
             LinearConstraint(low - eligible, lb=0),
             LinearConstraint(number_eligible, lb=more_classes - cost[0]),
             LinearConstraint(spread, ub=largest_spread),

@@ -78,15 +78,20 @@ def fit_class(shots: IntArray, values: FloatArray, complete_to_k: int) -> CurveF
     late = complete[is_late]
     # Fit a − b/k, b ≥ 0, to every column by least squares, as a line in 1/k.
     late_values = values[late]  # (shots, samples)
-    inverse = 1.0 / shots[late][:, None]
-    centred = inverse - inverse.mean()
+    late_shots = shots[late][:, None]
+    inverse = 1.0 / late_shots
+    mean_inverse = inverse.mean()
+    centred = inverse - mean_inverse
     weight = -centred / np.sum(centred**2)
-    slope = np.maximum(np.sum(weight * late_values, axis=0), 0.0)
-    limit = late_values.mean(axis=0) + slope * inverse.mean()
+    free_slope = np.sum(weight * late_values, axis=0)
+    slope = np.maximum(free_slope, 0.0)
+    limit = late_values.mean(axis=0) + slope * mean_inverse
     residual = late_values - limit + slope * inverse
-    error = np.sqrt(np.mean(residual**2, axis=0))
+    mean_square = np.mean(residual**2, axis=0)
+    error = np.sqrt(mean_square)
     # A level curve stays where it is.
-    limit = np.where(slope == 0, value, np.minimum(limit, 1.0))
+    limit = np.minimum(limit, 1.0)
+    limit = np.where(slope == 0, value, limit)
     return CurveFit(k, value, limit, slope, error)
 
 

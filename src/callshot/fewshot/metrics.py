@@ -92,7 +92,9 @@ def measure(
     decisions = np.zeros((shots, classes, classes), np.int64)
     tied = np.zeros((shots, classes), np.int64)
     metrics = FoldMetrics(tables, decisions, tied)
-    weight = np.ones((draws, queries), np.int64) if units is None else units
+    weight = units
+    if weight is None:
+        weight = np.ones((draws, queries), np.int64)
     measure_fold(scores, decided, split.truth, weight, metrics)
     if units is not None:
         for table in (tables.hits, tables.correct, tables.decided):
@@ -281,11 +283,10 @@ class MetricSums:
         keys = [(scoring, name) for scoring in self.groups for name in RANKING_METRICS]
         keys += [("all", name) for name in DECISION_METRICS]
         self.values = {key: self.zeros(shots, samples) for key in keys}
-        self.per_class = {
-            name: self.zeros(shots, count, samples)
-            for name, formula in FORMULAS.items()
-            if not formula.mean_of
-        }
+        self.per_class = {}
+        for name, formula in FORMULAS.items():
+            if not formula.mean_of:
+                self.per_class[name] = self.zeros(shots, count, samples)
         self.undefined: dict[str, IntArray] = {}
         self.tied: Any = self.zeros(shots, count)
         self.decisions = self.zeros(shots, count, count)
@@ -334,17 +335,18 @@ class MetricSums:
         values_of_classes = {}
         for name, total in self.per_class.items():
             value = FORMULAS[name].of_classes(fold_on_device, tables)
-            undefined = np.flatnonzero(~has_value(name, fold))
+            is_undefined = ~has_value(name, fold)
+            undefined = np.flatnonzero(is_undefined)
             if undefined.size:
                 value[..., undefined.tolist(), :] = 0.0
             total[rows] += value
             values_of_classes[name] = value
         for (scoring, name), total in self.values.items():
-            of_fold = FORMULAS[name].of_fold
-            if of_fold is not None:
-                total[rows] += of_fold(fold_on_device, tables)
+            formula = FORMULAS[name]
+            if formula.of_fold is not None:
+                total[rows] += formula.of_fold(fold_on_device, tables)
             elif not self._is_weighted:
-                value = values_of_classes[FORMULAS[name].mean_of or name]
+                value = values_of_classes[formula.mean_of or name]
                 defined = has_value(name, fold)
                 total[rows] += self._mean(scoring, name, value, defined)
 
@@ -364,7 +366,8 @@ class MetricSums:
         folds = [fold for _, fold, _ in self._folds]
         for split, _, decided in self._folds:
             total = decided.sum(axis=1, keepdims=True)
-            probability = decided / np.where(total > 0, total, np.nan)
+            known_total = np.where(total > 0, total, np.nan)
+            probability = decided / known_total
             for name, level in self.chance.items():
                 level += FORMULAS[name].chance(split, probability)
         for level in self.chance.values():
@@ -372,20 +375,27 @@ class MetricSums:
         self.tied = self.tied.astype(np.int64)
         self.decisions /= draws
         for name, class_table in self.per_class.items():
-            weight = sum(getattr(fold, FORMULAS[name].weight) for fold in folds)
-            class_table /= self.to_device(np.where(weight > 0, weight, np.nan))
+            weight_field = FORMULAS[name].weight
+            weight = sum(getattr(fold, weight_field) for fold in folds)
+            known_weight = np.where(weight > 0, weight, np.nan)
+            class_table /= self.to_device(known_weight)
             undefined = [~has_value(name, fold) for fold in folds]
             self.undefined[name] = np.sum(undefined, axis=0)
         for (scoring, name), table in self.values.items():
+            formula = FORMULAS[name]
             defined = [has_value(name, fold) for fold in folds]
             in_any = np.any(defined, axis=0)
-            if FORMULAS[name].of_fold is not None:
-                table /= self.to_device(sum(fold.query_weight for fold in folds))
+            if formula.of_fold is not None:
+                query_weight = sum(fold.query_weight for fold in folds)
+                table /= self.to_device(query_weight)
             elif not self._is_weighted:
-                count = sum(bool(self._defined_groups(scoring, one)) for one in defined)
+                count = 0  # folds that have a value
+                for defined_in_fold in defined:
+                    if self._defined_groups(scoring, defined_in_fold):
+                        count += 1
                 table /= float(count) or np.nan
             elif self._defined_groups(scoring, in_any):
-                value = self.per_class[FORMULAS[name].mean_of or name]
+                value = self.per_class[formula.mean_of or name]
                 table[:] = self._mean(scoring, name, value, in_any)
             else:
                 table[:] = np.nan

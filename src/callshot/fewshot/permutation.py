@@ -107,14 +107,18 @@ def measure_labellings(engine: Engine, shots: IntArray) -> FloatArray:
         # Of each labelling (metrics, shots, classes).
         results = engine.run(tasks, progress)
         ap, auroc = np.stack(results, axis=1)
+        mean_ap = ap.mean(axis=-1)
         # AUROC is undefined for a class that all queries have, and NaN if all classes are such.
         has_negatives = split.positives < len(split.rows)
-        total = auroc[..., has_negatives].sum(axis=-1)
+        defined_auroc = auroc[..., has_negatives]
+        total = defined_auroc.sum(axis=-1)
         mean_auroc = total / (has_negatives.sum() or np.nan)
-        fold_means.append([ap.mean(axis=-1), mean_auroc])
+        fold_means.append([mean_ap, mean_auroc])
     # The mean over the folds that have a value; NaN if none has.
+    total = np.nansum(fold_means, axis=0)
     count = np.isfinite(fold_means).sum(axis=0)
-    return np.nansum(fold_means, axis=0) / np.where(count > 0, count, np.nan)
+    known_count = np.where(count > 0, count, np.nan)
+    return total / known_count
 
 
 def _compute_matrix(engine: Engine) -> FloatArray:
@@ -155,15 +159,19 @@ def make_labellings(episodes: Episodes, seed: int, count: int) -> Iterator[Label
     # keeps the order; `recording_words` fills the other rows in place.
     keys = np.array([key(name) for name in names.tolist()], np.uint64)
     random_words = np.zeros((1 + count, len(keys)), np.uint64)
-    recording_words(purpose_key(seed, "permutation"), keys, random_words[1:])
+    base = purpose_key(seed, "permutation")
+    recording_words(base, keys, random_words[1:])
+    recording_of_call = recording[calls]
     for recording_word in random_words:
         # Places in `calls`, by fold, then by the random order of recordings.
-        shuffled = np.lexsort((recording_word[recording[calls]], fold))
+        call_word = recording_word[recording_of_call]
+        shuffled = np.lexsort((call_word, fold))
         # The i-th call in the true order gets the label of the i-th call in the random order.
         source = np.empty_like(calls)
         source[calls] = calls[shuffled]
         # Rows by their new class, then by segment id.
-        members = np.lexsort((segment, episodes.label[source]))
+        new_label = episodes.label[source]
+        members = np.lexsort((segment, new_label))
         yield Labelling(source, members.astype(np.uint64))
 
 
@@ -192,8 +200,9 @@ def _measure_labelling(
     """
     episodes = engine.episodes
     source = labelling.source[split.rows]
+    label = episodes.label[source]
     relevant = np.ascontiguousarray(episodes.relevant[source].T)
-    relabelled = replace(split, label=episodes.label[source], relevant=relevant)
+    relabelled = replace(split, label=label, relevant=relevant)
     classes = len(episodes.classes)
     # The rows of each class's support in each draw.
     drawn = np.empty((TEST_DRAWS, classes, int(shots[-1])), np.uint64)
@@ -214,7 +223,8 @@ def _measure_labelling(
         drawn = place.reshape(drawn.shape).astype(np.uint64)
         distinct, row_place = episodes.distinct_at(rows)
         queries, query_place = engine.queries(split)
-        products = (distinct @ queries.T)[np.ix_(row_place, query_place)]
+        distinct_products = distinct @ queries.T
+        products = distinct_products[np.ix_(row_place, query_place)]
         vectors = vectors[rows]
         squares = squares[rows]
     bytes_per_draw = 8 * len(shots) * classes * len(split.rows)
@@ -231,7 +241,8 @@ def _measure_labelling(
             supports.score_members(rule, *exemplars, shots, logits)
         tables = measure_logits(engine, relabelled, logits).tables
         values.append(np.stack([tables.ap, tables.auroc]))
-    return np.concatenate(values, axis=1).mean(axis=1)
+    by_draw = np.concatenate(values, axis=1)
+    return by_draw.mean(axis=1)
 
 
 def _regress(

@@ -66,14 +66,17 @@ def draw_support(
     With the spread `shared` all queries have the same random order of all rows of the class, from
     which each takes those outside its fold; with `per-query` a query has its own order of its pool.
     """
-    rows = np.flatnonzero(episodes.label == n).tolist()
-    is_support = episodes.is_support(int(episodes.fold[query]))
+    is_of_class = episodes.label == n
+    rows = np.flatnonzero(is_of_class).tolist()
+    fold = int(episodes.fold[query])
+    is_support = episodes.is_support(fold)
     pool = [row for row in rows if is_support[row]]
     words = (number, episodes.class_key[n])
     if spread == "shared":
         stream = make_stream(protocol.seed, spread, *words)
         return draw(stream, rows, pool, k, protocol.sampler)
-    stream = make_stream(protocol.seed, "support", episodes.segment_key[query], *words)
+    query_key = episodes.segment_key[query]
+    stream = make_stream(protocol.seed, "support", query_key, *words)
     return draw(stream, pool, pool, k, protocol.sampler)
 
 
@@ -155,14 +158,17 @@ def measure(sample: FloatArray, relevant: Mask) -> FloatArray:
 
     `sample` is (queries, classes + 1), `relevant` (queries, classes).
     """
+    scores_of_classes = sample.T[:-1]
     metrics = []  # AP and AUROC of each class
-    for scores, is_positive in zip(sample.T[:-1], relevant.T, strict=True):
+    for scores, is_positive in zip(scores_of_classes, relevant.T, strict=True):
         metrics.append(ranking_metrics(scores, is_positive))
     ap, auroc = np.array(metrics).T
-    defined = auroc[~np.isnan(auroc)]
+    is_defined = ~np.isnan(auroc)
+    defined = auroc[is_defined]
     mean_auroc = defined.sum() / (len(defined) or math.nan)
     decisions = sample[:, -1].astype(int)
-    hits = relevant[np.arange(len(sample)), decisions]
+    queries = np.arange(len(sample))
+    hits = relevant[queries, decisions]
     return np.array([ap.mean(), mean_auroc, hits.mean()])
 
 
@@ -179,10 +185,13 @@ def sample_values(
         queries = np.flatnonzero(episodes.fold == fold)
         keys = episodes.segment_key[queries]
         streams = [make_stream(protocol.seed, "bootstrap", key) for key in keys]
+        places = np.arange(len(queries))
+        relevant = episodes.relevant[queries]
         for b in range(len(values)):
             picks = [b] * len(queries)
             if spread == "per-query":
                 picks = [random_below(stream, b, protocol.draws) for stream in streams]
-            sample = table[np.arange(len(queries)), picks]
-            values[b, fold] = measure(sample, episodes.relevant[queries])
-    return np.asarray(np.nanmean(values, axis=1))
+            sample = table[places, picks]
+            values[b, fold] = measure(sample, relevant)
+    means = np.nanmean(values, axis=1)
+    return np.asarray(means)

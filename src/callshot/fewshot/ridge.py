@@ -136,11 +136,17 @@ def score_support(
     queries) are those of the exemplars with each other and with the queries.
     """
     rows = len(label)
-    targets = TARGET * (label[:, None] == np.arange(classes))
-    table = np.hstack([products[:, :rows], targets, products[:, rows:]])
+    is_class = label[:, None] == np.arange(classes)
+    targets = TARGET * is_class
+    with_exemplars = products[:, :rows]
+    with_queries = products[:, rows:]
+    table = np.hstack([with_exemplars, targets, with_queries])
     diagonal = np.arange(rows)
-    table[diagonal, diagonal] += PENALTY if weight is None else PENALTY / weight
-    queries = products.shape[1] - rows
+    penalty: FloatArray | float = PENALTY
+    if weight is not None:
+        penalty = PENALTY / weight
+    table[diagonal, diagonal] += penalty
+    queries = with_queries.shape[1]
     logits = np.empty((len(sizes), classes, queries))
     eliminate(table, sizes, classes, logits)
     return logits

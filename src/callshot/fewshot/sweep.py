@@ -148,17 +148,23 @@ def _sum_folds(
     if spread.group is not None:
         samples = spread.samples * spread.repeats
         sums.left_out = new_sums(len(k), samples, classes, categories)
-    swept = len(k) if scorer else len(engine.protocol.shots)  # k of `sweep_fold`
+    swept = len(k)  # k of `sweep_fold`
+    if not scorer:
+        swept = len(engine.protocol.shots)
     for split in make_splits(engine.episodes):
-        fitted = engine if scorer else engine.for_split(split)
+        fitted = engine
+        if not scorer:
+            fitted = engine.for_split(split)
         weights: Any = None
         if spread.units is not None:
-            weights = spread.units[:, split.rows].T * UNIT
+            units_of_queries = spread.units[:, split.rows]
+            weights = units_of_queries.T * UNIT
         sums.open_fold(split, weights)
         if sums.left_out is not None and spread.group is not None:
             # A column of weights for each group, and the column of each sample.
             groups = np.arange(spread.group.max() + 1)
-            units = units_without(groups, spread.group[split.rows])
+            group_of_queries = spread.group[split.rows]
+            units = units_without(groups, group_of_queries)
             column = spread.left_out(slice(None))
             sums.left_out.open_fold(split, units.T * UNIT, column)
         if swept:
@@ -205,9 +211,12 @@ def _sweep_pool(
     largest = np.array([split.largest_pool])  # any draw of so many is the pool
     any_draw = make_spread("shared", engine.episodes, engine.protocol)
     compute_logits = shared_logits(engine, split, largest, any_draw)
-    metrics = measure_logits(engine, split, compute_logits(slice(0, 1)))
+    logits = compute_logits(slice(0, 1))
+    metrics = measure_logits(engine, split, logits)
     draws = engine.protocol.count_supports(spread.name)
-    sums.add_decisions(row, metrics.decisions * draws, metrics.tied * draws)
+    decisions = metrics.decisions * draws
+    tied = metrics.tied * draws
+    sums.add_decisions(row, decisions, tied)
     sums.add_values(row, by_sample([metrics]))
 
 
@@ -224,7 +233,8 @@ def _measure_draws(
     `rows` are the rows of the sums to fill, one for each k.
     """
     shots = rows.stop - rows.start
-    bytes_per_draw = 8 * shots * len(engine.episodes.classes) * len(split.rows)
+    classes = len(engine.episodes.classes)
+    bytes_per_draw = 8 * shots * classes * len(split.rows)
     has_groups = sums.left_out is not None and rows.start == 0
 
     def measure_span(span: slice) -> list[FoldMetrics]:
@@ -232,19 +242,23 @@ def _measure_draws(
         # Weights of the queries, (draws, queries): None if all are 1.
         all_units: list[IntArray | None] = [None]
         if spread.units is not None:
-            all_units = [np.ascontiguousarray(spread.units[span, split.rows])]
+            units_in_span = spread.units[span, split.rows]
+            all_units = [np.ascontiguousarray(units_in_span)]
         if spread.group is not None and has_groups:
             group = spread.group[split.rows]
+            draws = np.arange(span.start, span.stop)
+            first_samples = draws * spread.repeats
             for i in range(spread.repeats):
-                samples = np.arange(span.start, span.stop) * spread.repeats + i
-                all_units.append(units_without(spread.left_out(samples), group))
+                left_out_groups = spread.left_out(first_samples + i)
+                all_units.append(units_without(left_out_groups, group))
         table = compute_logits(span)
         decided = to_ranking_scores(engine, table)
         return [measure(split, table, decided, units) for units in all_units]
 
     spans = blocks(spread.samples, TASK_BYTES // bytes_per_draw)
     tasks = [partial(measure_span, span) for span in spans]
-    steps = shots if rows.start == 0 else 0  # the whole pool is no step of the progress
+    is_whole_pool = rows.start > 0
+    steps = 0 if is_whole_pool else shots  # the whole pool is no step of the progress
     results = engine.run(tasks, steps / engine.episodes.folds)
     metrics, *left_out = zip(*results, strict=True)
     if spread.units is None:
@@ -542,15 +556,20 @@ def _draw_means(
     means = []
     drawn = spread.supports(split.fold, int(shots[-1]), draw)
     for rows, pool_size in zip(drawn, split.pool_sizes, strict=True):
-        weight = np.ones(len(rows)) if units is None else units[draw, rows] * UNIT
+        weight = np.ones(len(rows))
+        if units is not None:
+            weight = units[draw, rows] * UNIT
         last = np.minimum(shots, len(rows)) - 1  # place of the last exemplar at each k
         total_weight = np.cumsum(weight)[last]
-        sums = np.cumsum(vectors[rows] * weight[:, None], axis=0)[last]
+        weighted = vectors[rows] * weight[:, None]
+        sums = np.cumsum(weighted, axis=0)[last]
         if is_distinct and len(rows) == pool_size:
             # The whole pool is one set: it is summed in one order, however it was drawn.
             order = np.argsort(rows)
-            pool = vectors[rows[order]] * weight[order][:, None]
-            sums[shots >= len(rows)] = np.cumsum(pool, axis=0)[-1]
+            pool = weighted[order]
+            total = np.cumsum(pool, axis=0)[-1]
+            takes_whole_pool = shots >= len(rows)
+            sums[takes_whole_pool] = total
         means.append(sums / total_weight[:, None])
     return np.stack(means, axis=1)
 
@@ -564,11 +583,13 @@ def logits_of_means(engine: Engine, split: Split, means: FloatArray) -> FloatArr
     # Each distinct vector is multiplied once, so that equal ones tie.
     queries, query_place = engine.queries(split)
     distinct, mean_place = distinct_rows(means.reshape(-1, dimensions))
-    products = (distinct @ queries.T)[np.ix_(mean_place, query_place)]
-    products = products.reshape(shots, classes, -1)
+    distinct_products = distinct @ queries.T
+    all_products = distinct_products[np.ix_(mean_place, query_place)]
+    products = all_products.reshape(shots, classes, -1)
     squares = np.einsum("snd,snd->sn", means, means)[:, :, None]
     if engine.rule == "cosine":
-        lengths = np.sqrt(np.where(squares > 0, squares, 1.0))
+        known_squares = np.where(squares > 0, squares, 1.0)
+        lengths = np.sqrt(known_squares)
         return np.clip(products / lengths, -1.0, 1.0)
     return 2.0 * products - squares
 
@@ -626,8 +647,10 @@ def widen_to_prediction(
     variance = inflation * raw_variance
     labelled_set_variance = np.var(shared, axis=-1, keepdims=True)
     mean_variance = np.maximum(variance - labelled_set_variance, 0.0)
+    predicted_variance = variance + mean_variance
+    varies = raw_variance > 0
     ratio = np.ones_like(variance)
-    np.divide(variance + mean_variance, raw_variance, out=ratio, where=raw_variance > 0)
+    np.divide(predicted_variance, raw_variance, out=ratio, where=varies)
     predicted = centre + np.sqrt(ratio) * deviation
     return np.clip(predicted, 0.0, 1.0)
 

@@ -272,11 +272,15 @@ def compare_with_target(
         encoder, classifier, *key = _curve_key(curve)
         _, partner = encoder_pairs[encoder]
         other = curves[(partner, classifier, *key)]
-        name = encoder if classifier == reference else f"{encoder}, {classifier}"
+        name = encoder
+        if classifier != reference:
+            name = f"{encoder}, {classifier}"
         # The row `all`, the last, has the sizes of different pools as k; one may not have it.
         common = min(len(curve), len(other))
         shown = curve.head(common).with_columns(encoder=pl.lit(name))
-        difference = value_matrix(shown) - value_matrix(other.head(common))
+        values = value_matrix(shown)
+        other_values = value_matrix(other.head(common))
+        difference = values - other_values
         comparisons.append(Comparison(shown, other_name, difference))
     last = min(transfer.complete_shots, within_target.complete_shots)
     return pl.concat(summarise_comparisons(comparisons, last))

@@ -115,12 +115,14 @@ def variance_components(table: FloatArray) -> dict[Factors, float]:
             # The effect of these factors, by inclusion and exclusion of means over the others.
             effect = np.zeros(table.shape)
             for count in range(size + 1):
+                sign = (-1) ** (size - count)
                 for kept in combinations(factors, count):
                     others = tuple(a for a in range(table.ndim) if a not in kept)
-                    sign = (-1) ** (size - count)
-                    effect += sign * table.mean(axis=others, keepdims=True)
+                    mean = table.mean(axis=others, keepdims=True)
+                    effect += sign * mean
             freedom = prod(table.shape[axis] - 1 for axis in factors)
-            mean_square = float(np.square(effect).sum() / freedom)
+            sum_of_squares = np.square(effect).sum()
+            mean_square = float(sum_of_squares / freedom)
             # Larger sets of factors were solved before, and add to this mean square.
             own_part = mean_square
             for other, variance in variances.items():
