@@ -76,24 +76,30 @@ def score_published(
             listed = ", ".join(published)
             raise InputError(f"{title}: has no output {name!r}; it has {listed}")
     check_length("signals", len(signals), len(fold))
-    given = np.unique(fold[fold >= 0])
+    is_query = fold >= 0
+    given = np.unique(fold[is_query])
     folds = int(weights.num_folds)
     if not np.array_equal(given, np.arange(folds)):
         expected = f"the authors' {folds} folds, 0 to {folds - 1}"
-        listed = ", ".join(map(str, given[:12].tolist())) or "none"
+        first_numbers = given[:12].tolist()
+        listed = ", ".join(map(str, first_numbers)) or "none"
         raise InputError(f"{title}: expected {expected}, got {listed}")
 
     outputs = [keys.index(label_key(name)) for name in names]
     scores = np.full((len(signals), len(names)), np.nan)
     for number in range(folds):
         model, _ = open_network(weights=weights, fold=number + 1)
-        for row in np.flatnonzero(fold == number).tolist():
+        is_in_fold = fold == number
+        for row in np.flatnonzero(is_in_fold).tolist():
             signal = check_signal(row, signals[row])
-            waveform = torch.from_numpy(pad_signal(signal.astype(np.float32)))
+            padded = pad_signal(signal.astype(np.float32))
+            waveform = torch.from_numpy(padded)
             with torch.inference_mode():
-                output = model.predict(waveform[None], output="tensor").double().cpu()
+                output = model.predict(waveform[None], output="tensor")
+                output = output.double().cpu()
             frames = output.flatten(0, -2).numpy()
-            probability = np.clip(frames[:, outputs], SATURATION, 1.0 - SATURATION)
+            raw_probability = frames[:, outputs]
+            probability = np.clip(raw_probability, SATURATION, 1.0 - SATURATION)
             log_odds = np.log(probability) - np.log1p(-probability)
             scores[row] = log_odds.mean(axis=0)
     return scores

@@ -73,11 +73,17 @@ def refine_centroid(
     longest = max(paths, key=lambda path: path.steps[-1])
     rows = []
     for step in longest.steps:
-        # Of the last reported step up to this one
-        logits = [path.logits[bisect_right(path.steps, step) - 1] for path in paths]
+        logits = []
+        for path in paths:
+            # Of the last reported step up to this one
+            position = bisect_right(path.steps, step) - 1
+            logits.append(path.logits[position])
         scores = gather_log_odds(episodes, logits)
         rows.append(measure(episodes, scores, categories))
-    values = {key: np.array([row[key] for row in rows]) for key in rows[0]}
+    values = {}
+    for key in rows[0]:
+        values_at_steps = [row[key] for row in rows]
+        values[key] = np.array(values_at_steps)
     temperatures = np.array([path.temperature for path in paths])
     return Refinement(longest.steps, values, temperatures)
 
@@ -94,10 +100,12 @@ def refine_split(
     is_support = episodes.fold != query_fold
     label = episodes.label[is_support]
     # Equal queries are multiplied once, so that they tie.
-    queries, place = episodes.distinct_at(np.flatnonzero(~is_support))
-    standardised, mean, deviation = standardise(episodes.vectors[is_support])
+    query_rows = np.flatnonzero(~is_support)
+    queries, place = episodes.distinct_at(query_rows)
+    support_vectors = episodes.vectors[is_support]
+    standardised, mean, deviation = standardise(support_vectors)
     # Episodes are centred on all rows; the layers must not depend on the queries.
-    vectors = episodes.vectors[is_support] - mean
+    vectors = support_vectors - mean
     queries = queries - mean
     fitted = fit(vectors, label, len(episodes.classes), c)
     centroid = linear_layer(vectors, label)
@@ -106,13 +114,18 @@ def refine_split(
     objective = Objective(standardised, label, len(weight), axes)
     start = objective.position(weight, centroid.bias)
     temperature = find_temperature(objective, c, start)
-    at_optimum = objective.position(fitted.weight * deviation, fitted.bias)
-    optimum = objective.evaluate(c, at_optimum)[0] / c
-    path = Path(temperature, [0], [centroid(queries)[place]])
+    fitted_weight = fitted.weight * deviation
+    at_optimum = objective.position(fitted_weight, fitted.bias)
+    value_at_optimum, _ = objective.evaluate(c, at_optimum)
+    optimum = value_at_optimum / c
+    logits_at_start = centroid(queries)[place]
+    path = Path(temperature, [0], [logits_at_start])
 
     # 1 over a Lipschitz constant of the gradient: softmax has a curvature of at most 1/2.
-    largest = np.linalg.eigvalsh(objective.rows.T @ objective.rows)[-1]
-    step_length = 1.0 / (0.5 * largest + 1.0 / c)
+    products = objective.rows.T @ objective.rows
+    largest = np.linalg.eigvalsh(products)[-1]
+    lipschitz = 0.5 * largest + 1.0 / c
+    step_length = 1.0 / lipschitz
     previous = start / temperature
     lookahead = previous
     momentum = 1.0
@@ -122,13 +135,15 @@ def refine_split(
         value, p = objective.evaluate(c, lookahead)
         gradient = find_gradient(objective, c, lookahead, p)
         point = lookahead - step_length * gradient
-        is_last = value / c - optimum <= NEAR or step == MAX_STEPS
+        is_near = value / c - optimum <= NEAR
+        is_last = is_near or step == MAX_STEPS
         is_reported = str(step).rstrip("0") in ("1", "2", "5")  # 1, 2, 5, 10, 20, …
         if is_reported or is_last:
             point_weight, point_bias = objective.layer(point)
             layer = LinearLayer(point_weight / deviation, point_bias)
+            logits = layer(queries)[place]
             path.steps.append(step)
-            path.logits.append(layer(queries)[place])
+            path.logits.append(logits)
         if is_last:
             break
         # Nesterov's momentum, which restarts where the last change points uphill.

@@ -272,15 +272,18 @@ def standardise(vectors: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray
     rows, columns = vectors.shape
     # Relative to the first row: a constant has exactly its value.
     first = vectors[0]
-    mean = first + (vectors - first).sum(axis=0) / rows
+    from_first = vectors - first
+    mean = first + from_first.sum(axis=0) / rows
     centred = vectors - mean
     variance = np.square(centred).sum(axis=0) / rows
     deviation = np.sqrt(variance)
     middle = columns // 2
     median = np.partition(deviation, middle)[middle]
-    np.maximum(deviation, median / np.sqrt(rows), out=deviation)
+    floor = median / np.sqrt(rows)
+    np.maximum(deviation, floor, out=deviation)
     deviation[deviation == 0.0] = 1.0
-    return centred * (1.0 / deviation), mean, deviation
+    factor = 1.0 / deviation
+    return centred * factor, mean, deviation
 
 
 DRAWS = 100
@@ -357,14 +360,16 @@ def shared_logits(
         logits = np.empty((len(draws), len(shots), classes, len(split.rows)))
         for draw, out in zip(draws, logits, strict=True):
             weight, bias = fit(split.fold, draw)  # of the first shots
+            fitted_shots = len(bias)
             # One row for each k and class; there is none if every k takes all exemplars.
-            weight_rows = weight.reshape(bias.size, weight.shape[-1])
+            dimensions = weight.shape[-1]
+            weight_rows = weight.reshape(bias.size, dimensions)
             products = np.empty((bias.size, len(queries)))
             multiply(weight_rows, queries, is_symmetric=False, out=products)
             by_class = products.reshape(*bias.shape, len(queries))
             with_bias = by_class + bias[..., None]
-            out[: len(bias)] = with_bias[..., place]
-            out[len(bias) :] = whole
+            out[:fitted_shots] = with_bias[..., place]
+            out[fitted_shots:] = whole
         return logits
 
     return compute
@@ -384,12 +389,13 @@ def query_logits(
         """Train on the draws of the queries in `span`, and fill in the logits of these."""
         for position in range(span.start, span.stop):
             query = int(split.rows[position])
+            vector = engine.episodes.vectors[query]
             for draw in range(engine.protocol.draws):
                 weight, bias = fit(query, draw)  # of the first shots
-                logits = weight @ engine.episodes.vectors[query] + bias
-                out[: len(bias), :, position, draw] = logits
+                fitted_shots = len(bias)
+                out[:fitted_shots, :, position, draw] = weight @ vector + bias
                 if whole is not None:
-                    out[len(bias) :, :, position, draw] = whole[:, position]
+                    out[fitted_shots:, :, position, draw] = whole[:, position]
 
     return fill
 
@@ -440,11 +446,13 @@ def fit_nested(
         problem = make_problem(rows, label[:size], c)
         if problem.is_gram:  # the new rows begin with zeros
             new_rows = size - unknowns.shape[1]
-            unknowns = np.hstack([unknowns, np.zeros((classes, new_rows))])
+            zeros = np.zeros((classes, new_rows))
+            unknowns = np.hstack([unknowns, zeros])
         else:
             weight = weights[s]
             unknowns = weight * deviation
-            bias = biases[s] + (weight * mean).sum(axis=1)
+            logits_of_mean = (weight * mean).sum(axis=1)
+            bias = biases[s] + logits_of_mean
         gap = solve(problem, CLOSE, unknowns, bias)
         check_optimum(gap, c, CLOSE)
         weights[s], biases[s] = unscale(unknowns, bias, rows, mean, deviation)

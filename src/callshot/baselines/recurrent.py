@@ -292,8 +292,9 @@ class RecurrentNetwork(nn.Module):
         generator = torch.Generator()
         generator.manual_seed(self.config.stream_seed("weights"))
         for name, tensor in self.named_parameters():
-            is_projection = name.startswith("projection")
-            inputs = self.config.dimension if is_projection else self.config.hidden
+            inputs = self.config.hidden
+            if name.startswith("projection"):
+                inputs = self.config.dimension
             bound = 1.0 / math.sqrt(inputs)
             tensor.uniform_(-bound, bound, generator=generator)
         mean, scale = frame_scaling(self.data.table, rows)

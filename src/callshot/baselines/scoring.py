@@ -92,7 +92,8 @@ def sum_metrics(
             label = relevant.argmax(axis=0)
             split = replace(split, label=label, relevant=relevant)
         table = np.ascontiguousarray(scores[split.rows].T, np.float64)
-        rows_with_nan = split.rows[np.isnan(table).any(axis=0)]
+        has_nan = np.isnan(table).any(axis=0)
+        rows_with_nan = split.rows[has_nan]
         if len(rows_with_nan) > 0:
             raise InputError(
                 f"scores: row {rows_with_nan[0]} of the episodes: expected numbers, got NaN"
@@ -190,10 +191,14 @@ def find_outputs(encoder_data: EncoderDataset) -> Outputs:
     if categories is None:
         return Outputs("all", episodes.classes, episodes.relevant)
     groups = group_classes(episodes.classes, categories)
-    first_classes = [episodes.classes[group[0]] for group in groups]
-    names = tuple(categories[name] for name in first_classes)
-    targets = [episodes.relevant[:, group].any(axis=1) for group in groups]
-    return Outputs("reduced", names, np.stack(targets, axis=1))
+    names = []
+    targets = []
+    for group in groups:
+        first_class = episodes.classes[group[0]]
+        names.append(categories[first_class])
+        relevant = episodes.relevant[:, group]
+        targets.append(relevant.any(axis=1))
+    return Outputs("reduced", tuple(names), np.stack(targets, axis=1))
 
 
 def measure_ranking(
@@ -210,8 +215,10 @@ def measure_ranking(
     is_last = np.append(ordered[1:] != ordered[:-1], True)
     weight = units[:, order]
     # The weights of positives and of negatives down to each distinct score, the highest first.
-    all_hits = np.cumsum(weight * relevant[order], axis=1)
-    all_misses = np.cumsum(weight, axis=1) - all_hits
+    positive_weight = weight * relevant[order]
+    all_hits = np.cumsum(positive_weight, axis=1)
+    all_queries = np.cumsum(weight, axis=1)
+    all_misses = all_queries - all_hits
     hits = all_hits[:, is_last]
     misses = all_misses[:, is_last]
     new_hits = np.diff(hits, prepend=0)
@@ -222,6 +229,9 @@ def measure_ranking(
     above = misses - 0.5 * new_misses
     lost = np.sum(new_hits * above, axis=1)
     positives = hits[:, -1].astype(np.float64)
-    pairs = positives * misses[:, -1]
+    negatives = misses[:, -1]
+    pairs = positives * negatives
     known_pairs = np.where(pairs > 0, pairs, np.nan)
-    return precision / positives, 1.0 - lost / known_pairs
+    ap = precision / positives
+    auroc = 1.0 - lost / known_pairs
+    return ap, auroc

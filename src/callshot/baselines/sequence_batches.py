@@ -173,11 +173,14 @@ def frame_scaling(table: FrameTable, rows: IntArray) -> tuple[FloatArray, FloatA
     total = count.sum()
     mean = (count * means).sum(axis=0) / total
     # Squares around the mean of all: those around the row's own mean, and of that from the mean.
-    squares = all_squares[rows] + count * np.square(means - mean)
+    own_squares = all_squares[rows]
+    squares = own_squares + count * np.square(means - mean)
     variance = squares.sum(axis=0) / total
-    precision = 1e-6 * np.maximum(np.abs(mean), 1e-30)  # float32 has no more digits
+    magnitude = np.maximum(np.abs(mean), 1e-30)
+    precision = 1e-6 * magnitude  # float32 has no more digits
     varies = variance > np.square(precision)
-    factor = 1.0 / np.sqrt(np.where(varies, variance, 1.0))
+    known_variance = np.where(varies, variance, 1.0)
+    factor = 1.0 / np.sqrt(known_variance)
     return mean, np.where(varies, factor, 0.0)
 
 
@@ -229,8 +232,9 @@ def assign_inner_folds(label: IntArray, groups: IntArray, count: int) -> IntArra
         # Rounded, so that the order of sums does not decide. Of equal folds, the emptier one.
         overlap = np.round(filled @ shares[row], 12)
         fullness = 1e-6 * filled.sum(axis=1)
-        fold[row] = np.argmin(overlap + fullness)
-        filled[fold[row]] += shares[row]
+        chosen = np.argmin(overlap + fullness)
+        fold[row] = chosen
+        filled[chosen] += shares[row]
     return fold[recording]
 
 
@@ -298,11 +302,14 @@ def log_mel(signal: Signal, front_end: FrontEnd = AERD_FRONT_END) -> Frames:
     logarithms = []
     for block in split_batches(frames, BLOCK_FRAMES):
         centred = block - block.mean(axis=1, keepdims=True)
-        previous = np.pad(centred, ((0, 0), (1, 0)), "edge")[:, :-1]
+        padded = np.pad(centred, ((0, 0), (1, 0)), "edge")
+        previous = padded[:, :-1]
         emphasised = centred - PRE_EMPHASIS * previous
         spectrum = np.fft.rfft(emphasised * window, FFT_POINTS)
-        power = np.square(np.abs(spectrum)) @ filters
-        logarithms.append(np.log(np.maximum(power, MIN_POWER)))
+        power_of_points = np.square(np.abs(spectrum))
+        power = power_of_points @ filters
+        audible = np.maximum(power, MIN_POWER)
+        logarithms.append(np.log(audible))
     centred = np.concatenate(logarithms) - front_end.mean
     scaled = centred / (2.0 * front_end.deviation)
     return scaled.astype(np.float32)
@@ -326,7 +333,8 @@ def _mel_filters() -> FloatArray:
     right = edges[2:]
     rising = (points - left) / (centre - left)
     falling = (right - points) / (right - centre)
-    filters = np.maximum(np.minimum(rising, falling), 0.0)
+    triangles = np.minimum(rising, falling)  # below 0 outside the band
+    filters = np.maximum(triangles, 0.0)
     filters[:, -1] = 0.0  # Kaldi leaves out the last point
     return filters
 

@@ -253,7 +253,9 @@ def run_epoch(network: Any, optimizer: Any, rows: IntArray, epoch: int) -> None:
     def drop(values: Any) -> Any:
         """Set a random share of the values to 0 and scale up the others."""
         random = torch.rand(values.shape, generator=generator, device=values.device)
-        return values * (random >= config.dropout) / (1.0 - config.dropout)
+        is_kept = random >= config.dropout
+        share_kept = 1.0 - config.dropout
+        return values * is_kept / share_kept
 
     batches = random_batches(network.data.table, rows, config.batch_size, rng)
     losses = network.losses(rows, batches, rng, drop)
@@ -478,7 +480,8 @@ def score_queries(job: TrainingJob, pool: Pool) -> tuple[FloatArray, int]:
     if job.saved.phase == "finished":
         network = job.make(job.data, job.config)
         network.register_forward_pre_hook(lambda *_: pool.check_stopped())
-        network.load_state_dict(job.read()[1])
+        _, weights = job.read()
+        network.load_state_dict(weights)
         network.to(job.data.device)
     else:
         network, _ = job.train("all", job.rows, epochs, losses, pool)

@@ -102,7 +102,8 @@ class AstEncoder(nn.Module):
         """Return tokens (crops, columns, 8, width) of patches (crops, columns, 8, 256)."""
         columns = patches.shape[1]
         position = self.position_embedding["grid"][:columns]
-        tokens = (self.patch(patches) + position).flatten(1, 2)
+        embedded = self.patch(patches) + position
+        tokens = embedded.flatten(1, 2)
         if self.special_tokens:
             special = self.position_embedding["special"].to(tokens.dtype)
             special = special.expand(len(tokens), -1, -1)
@@ -135,9 +136,12 @@ class AstEncoder(nn.Module):
         rates = np.exp(exponents)
         column = np.arange(MAX_COLUMNS)[:, None, None] * rates
         band = np.arange(COLUMN_PATCHES)[:, None] * rates
-        waves = [wave(place) for place in (column, band) for wave in (np.sin, np.cos)]
-        table = np.concatenate([np.broadcast_to(wave, size) for wave in waves], axis=2)
-        grid.copy_(torch.from_numpy(table.astype(np.float32)))
+        parts = []
+        for place in (column, band):
+            parts.append(np.broadcast_to(np.sin(place), size))
+            parts.append(np.broadcast_to(np.cos(place), size))
+        table = np.concatenate(parts, axis=2).astype(np.float32)
+        grid.copy_(torch.from_numpy(table))
 
 
 class AstBlock(nn.Module):
@@ -160,9 +164,11 @@ class AstBlock(nn.Module):
         parts = projected.chunk(3, dim=-1)
         query, key, value = (split_heads(part, self.heads) for part in parts)
         heads = scaled_dot_product_attention(query, key, value, mask)
-        tokens = tokens + dropout(self.out(join_heads(heads)))
-        inner = gelu(self.fc1(self.norm2(tokens)))
-        return tokens + dropout(self.fc2(inner))
+        attended = self.out(join_heads(heads))
+        tokens = tokens + dropout(attended)
+        normalised = self.norm2(tokens)
+        hidden = gelu(self.fc1(normalised))
+        return tokens + dropout(self.fc2(hidden))
 
 
 def split_heads(tokens: Tensor, heads: int) -> Tensor:
@@ -225,7 +231,8 @@ class BeatsEncoder(nn.Module):
             mask = mask.repeat_interleave(COLUMN_PATCHES, dim=1)
             # Zeros, as the convolution pads the ends.
             tokens = tokens * mask[:, :, None]
-        tokens = dropout(self.norm(tokens + self.convolution(tokens)))
+        with_position = tokens + self.convolution(tokens)
+        tokens = dropout(self.norm(with_position))
         # What attention adds for the distance of two tokens, (heads, tokens, tokens).
         buckets = distance_buckets(
             tokens.shape[1], self.config.buckets, self.config.max_distance
@@ -290,12 +297,14 @@ class BeatsBlock(nn.Module):
         `bias` (heads, tokens, tokens) is what attention adds for the distance of two tokens, before
         the gate; `mask` is (crops, tokens).
         """
-        layers = (self.q, self.k, self.v)
-        query, key, value = (split_heads(layer(tokens), self.heads) for layer in layers)
+        query = split_heads(self.q(tokens), self.heads)
+        key = split_heads(self.k(tokens), self.heads)
+        value = split_heads(self.v(tokens), self.heads)
         # BEATs's gate: two sigmoids for each query and head give the factor of its bias.
         linear = self.gate(query).unflatten(-1, (2, GATE_VALUES))
         gate_values = linear.sum(-1)
-        first, second = torch.sigmoid(gate_values).split(1, dim=-1)
+        sigmoids = torch.sigmoid(gate_values)
+        first, second = sigmoids.split(1, dim=-1)
         scaled = second * self.gain["scale"]
         gate = first * (scaled - 1.0) + 2.0
         bias = (gate * bias).to(query.dtype)
@@ -303,9 +312,11 @@ class BeatsBlock(nn.Module):
             is_padding = ~mask[:, None, None, :]
             bias = bias.masked_fill(is_padding, -math.inf)
         heads = scaled_dot_product_attention(query, key, value, bias)
-        attended = dropout(self.out(join_heads(heads)))
+        projected = self.out(join_heads(heads))
+        attended = dropout(projected)
         tokens = self.norm1(tokens * self.residual_scale + attended)
-        inner = dropout(self.fc2(gelu(self.fc1(tokens))))
+        hidden = gelu(self.fc1(tokens))
+        inner = dropout(self.fc2(hidden))
         return self.norm2(tokens * self.residual_scale + inner)
 
 
@@ -545,8 +556,10 @@ def interpolate_grid(grid: Frames, stride: int) -> Frames:
         # Where our patches are, in steps of the grid
         places = np.arange(count) * PATCH / stride
         position = np.minimum(places, last)
-        low = np.minimum(position.astype(np.int64), last - 1)
-        share = (position - low).astype(np.float32)[:, None, None]
+        whole = position.astype(np.int64)
+        low = np.minimum(whole, last - 1)
+        share = (position - low).astype(np.float32)
+        share = share[:, None, None]
         below = grid[low] * (1 - share)
         above = grid[low + 1] * share
         grid = (below + above).swapaxes(0, 1)
