@@ -87,8 +87,10 @@ def mix_call(call: Signal, background: Signal, snr_db: float, rate_hz: int) -> S
         ratio = 10 ** (snr_db / 10)
         gain = np.sqrt(ratio * noise_energy / call_energy)
     # Fade the call in and out.
-    fade = min(round(FADE_S * rate_hz), len(call) // 2)
-    rising = (np.arange(fade) + 0.5) / max(fade, 1)
+    longest_fade = len(call) // 2
+    fade = min(round(FADE_S * rate_hz), longest_fade)
+    middles = np.arange(fade) + 0.5
+    rising = middles / max(fade, 1)
     falling = rising[::-1]
     faded = call.astype(np.float32)
     faded[:fade] *= rising

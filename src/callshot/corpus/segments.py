@@ -368,15 +368,18 @@ def cut_segments(
         collar_starts_s = np.maximum(starts_s - options.collar_s, 0.0)
         collar_ends_s = np.minimum(ends_s + options.collar_s, recording_ends_s)
         lengths_s = collar_ends_s - collar_starts_s
-    is_long = lengths_s >= options.min_length_s - ROUNDING_S
+    shortest_s = options.min_length_s - ROUNDING_S
+    is_long = lengths_s >= shortest_s
     rejects = []
     for row in np.flatnonzero(~is_long).tolist():
         length_s = lengths_s[row]
         reason = f"shorter than {options.min_length_s:g} s: {length_s:.6g} s"
         call = calls.frame.row(row, named=True)
-        note = recordings[call["path"]].describe_length()
-        if note and ends_s[row] >= recording_ends_s[row]:
-            reason += f" ({call['path']}: {note})"
+        path = call["path"]
+        note = recordings[path].describe_length()
+        reaches_end = ends_s[row] >= recording_ends_s[row]
+        if note and reaches_end:
+            reason += f" ({path}: {note})"
         rejects.append(reject_row(call, reason))
     # Before short calls are dropped, since their labels count too.
     labels = pl.Series("labels", overlapping_labels(calls), pl.List(pl.String))
@@ -402,7 +405,8 @@ def overlapping_labels(calls: Spans) -> list[tuple[str, ...]]:
     given label if more calls of that label start before its end than end before its start; both
     numbers come from a binary search in sorted times.
     """
-    groups = pl.DataFrame({"path": calls.paths}).with_row_index("row").group_by("path")
+    paths = pl.DataFrame({"path": calls.paths}).with_row_index("row")
+    groups = paths.group_by("path")
     starts_s, ends_s = calls.frame.select("start_s", "end_s").to_numpy().T
     own_labels = np.array(calls["label"], object)
     overlapping = [{label} for label in own_labels]
@@ -411,14 +415,16 @@ def overlapping_labels(calls: Spans) -> list[tuple[str, ...]]:
         # Calls that only touch do not overlap, whatever rounding does.
         inner_starts_s = starts_s[rows] + ROUNDING_S
         inner_ends_s = ends_s[rows] - ROUNDING_S
-        for label in set(own_labels[rows]):
-            with_label = rows[own_labels[rows] == label]
+        labels_of_rows = own_labels[rows]
+        for label in set(labels_of_rows):
+            with_label = rows[labels_of_rows == label]
             label_starts_s = np.sort(starts_s[with_label])
             label_ends_s = np.sort(ends_s[with_label])
             # For each call of the recording: how many calls with this label …
             started = np.searchsorted(label_starts_s, inner_ends_s, "left")
             ended = np.searchsorted(label_ends_s, inner_starts_s, "right")
-            for row in rows[started > ended]:
+            is_overlapped = started > ended
+            for row in rows[is_overlapped]:
                 overlapping[row].add(label)
     return [tuple(sorted(labels)) for labels in overlapping]
 

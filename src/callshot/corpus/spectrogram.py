@@ -84,14 +84,18 @@ def measure_frames(
     columns = max(1, MAX_POINTS // (size * frames))
     step = columns * frames
     powers = []
-    for block in np.split(rows, range(step, len(rows), step)):
+    limits = range(step, len(rows), step)  # between blocks
+    for block in np.split(rows, limits):
         signals = windows[block].astype(np.float64)
         spectra = np.fft.rfft(signals * hann, size)
         squares = np.square(spectra.real) + np.square(spectra.imag)
-        by_column = squares.reshape(-1, frames, squares.shape[1])
-        power = gain**2 * by_column.mean(axis=1)  # (columns, bins)
+        bins = squares.shape[1]
+        by_column = squares.reshape(-1, frames, bins)
+        mean = by_column.mean(axis=1)  # (columns, bins)
+        power = gain**2 * mean
         powers.append(_pool_bins(power.T, edges))
-    audible = np.maximum(np.concatenate(powers, axis=1), SILENCE)
+    all_powers = np.concatenate(powers, axis=1)  # (height, columns)
+    audible = np.maximum(all_powers, SILENCE)
     return 10 * np.log10(audible)
 
 
@@ -113,9 +117,14 @@ def _pool_bins(bins: FloatArray, edges: FloatArray) -> FloatArray:
     limits = np.minimum(limits, len(bins))
     counts = np.diff(limits)
     has_bins = counts > 0
-    silent = np.zeros((1, bins.shape[1]))
+    columns = bins.shape[1]
+    silent = np.zeros((1, columns))
     padded = np.concatenate([bins, silent])
-    pairs = np.column_stack([limits[:-1], limits[1:]])
-    sums = np.add.reduceat(padded, pairs[has_bins].ravel())[::2]
-    rows[has_bins] = sums / counts[has_bins, None]
+    firsts = limits[:-1]
+    ends = limits[1:]
+    pairs = np.column_stack([firsts, ends])
+    bounds = pairs[has_bins].ravel()
+    sums = np.add.reduceat(padded, bounds)[::2]
+    counts_of_rows = counts[has_bins, None]
+    rows[has_bins] = sums / counts_of_rows
     return np.asarray(rows[::-1])

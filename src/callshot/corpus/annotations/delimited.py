@@ -221,9 +221,11 @@ def _find_columns(names: Sequence[str], options: AnnotationOptions) -> dict[str,
         columns.pop("duration_s", None)
     are_seconds_given = not given.keys().isdisjoint(SECONDS)
     are_frames_given = not given.keys().isdisjoint(FRAMES)
-    has_frames_only = columns.keys() >= {*FRAMES} and not _has_seconds(columns)
+    has_frames = columns.keys() >= {*FRAMES}
+    has_frames_only = has_frames and not _has_seconds(columns)
+    prefers_frames = are_frames_given or has_frames_only
     unused: tuple[str, ...] = ()
-    if not are_seconds_given and (are_frames_given or has_frames_only):
+    if prefers_frames and not are_seconds_given:
         unused = (*SECONDS, "duration_s")
     elif not columns.keys().isdisjoint(SECONDS):
         unused = FRAMES
@@ -241,11 +243,13 @@ def read(file: AnnotationFile) -> None:
         table.find_given(name, column_name)
     columns = _find_columns(table.names, options)
     for time, other in TIME_PAIRS:
-        if time in columns and not columns.keys() & {other, "duration_s"}:
+        is_alone = columns.keys().isdisjoint({other, "duration_s"})
+        if time in columns and is_alone:
             name = table.names[columns[time]]
+            available = quote_names(table.names)
             raise table.error(
                 f"column {quote(name)} is {time}, but no column is {other}; "
-                f"give it (--columns {other}=…); available: {quote_names(table.names)}"
+                f"give it (--columns {other}=…); available: {available}"
             )
     if "label" not in columns and options.label is None:
         raise table.missing_label()

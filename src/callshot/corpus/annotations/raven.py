@@ -89,34 +89,46 @@ def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
 
 def read(file: AnnotationFile) -> None:
     """Read a selection table; of a selection in several views, one row is read."""
-    lines = split_lines(read_text(file.path, file.notes)) or [""]
-    header, *rows = [line.split("\t") for line in lines]
+    text = read_text(file.path, file.notes)
+    lines = split_lines(text) or [""]
     if '"' in lines[0]:
         header, *rows = csv.reader(lines, delimiter="\t")
+    else:
+        header, *rows = [line.split("\t") for line in lines]
     table = Table(file.path, 1, header, rows)  # on line 1
     given_path = file.options.columns.get("path", "Begin Path")
-    columns = find_columns(table.names, {"path": [given_path, *PATHS], **COLUMNS})
+    searched = {"path": [given_path, *PATHS], **COLUMNS}
+    columns = find_columns(table.names, searched)
     for needed, *substitutes in (["start_s"], ["end_s", "duration_s"]):
         if columns.keys().isdisjoint([needed, *substitutes]):
+            needed_name = COLUMNS[needed][0]
             listed = quote_names(table.names)
-            raise table.error(f"no column {COLUMNS[needed][0]}; available: {listed}")
+            raise table.error(f"no column {needed_name}; available: {listed}")
     if "end_s" in columns:
         columns.pop("duration_s", None)
-    label = _find_label_column(file, table) if rows else None
-    if label is not None:
-        columns["label"] = label
+    if rows:
+        label = _find_label_column(file, table)
+        if label is not None:
+            columns["label"] = label
     table.assign(columns, "\t")
     # These are extra columns now. They get names too, which repeated views are found by.
     views = {"Selection": ["Selection"], "View": ["View"]}
     table.columns |= find_columns(table.names, views)
     parsed = table.parse(file)
-    for _, cells, _ in parsed:  # Begin Path may be empty where Begin File is not
+    cells_by_number = {}
+    for number, cells, _ in parsed:
+        cells_by_number[number] = cells
+        # Begin Path may be empty where Begin File is not.
         if "path" in cells and not cells["path"].strip():
             cells["path"] = cells.get("Begin File", "")
-    repeated = _find_repeated_views({number: cells for number, cells, _ in parsed})
+    repeated = _find_repeated_views(cells_by_number)
     if repeated:
         file.notes.append("rows left out: further views of a selection")
-    selections = [row for row in parsed if row[0] not in repeated]  # by number
+    selections = []
+    for row in parsed:
+        number, _, _ = row
+        if number not in repeated:
+            selections.append(row)
     add_rows(file, table, selections, allow_whole=False)
     if "offset_s" not in columns:
         _check_times_per_file(file, table)

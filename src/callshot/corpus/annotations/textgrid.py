@@ -100,7 +100,8 @@ def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
 
 def read(file: AnnotationFile) -> None:
     """Read the tiers of call types; overlapping labels on each other tier become an extra cell."""
-    tiers = _parse(file.path, read_text(file.path, file.notes))
+    text = read_text(file.path, file.notes)
+    tiers = _parse(file.path, text)
     call_tiers, reason = _choose_tiers(file, tiers)
     others = [tier for tier in tiers if tier not in call_tiers]
     chosen = [tier.name for tier in call_tiers]
@@ -117,7 +118,9 @@ def read(file: AnnotationFile) -> None:
             extra = {}
             if len(call_tiers) > 1:
                 extra["tier"] = tier.name
-            extra |= {name: "; ".join(texts) for name, texts in labels.items() if texts}
+            for name, texts in labels.items():
+                if texts:
+                    extra[name] = "; ".join(texts)
             with file.rejecting(line):
                 file.add(line, label, start_s, end_s, extra)
 

@@ -188,14 +188,17 @@ def make_recording(plan: RecordingPlan, *, seed: int = 0, rate_hz: int = 16000) 
     for number, call in enumerate(plan.calls.rows()):
         call_random = stream(seed, "voice", plan.number, number)
         label = call["label"]
+        call_type = CALL_TYPES[label]
         deviation_db = LEVEL_SPREAD_DB * call_random.standard_normal()
-        gain_db = CALL_TYPES[label]["level_db"] + deviation_db
-        length_s = call["end_s"] - call["start_s"]
+        gain_db = call_type["level_db"] + deviation_db
+        start_s = call["start_s"]
+        length_s = call["end_s"] - start_s
         choir = choirs[label]
         dry = synthesise_call(label, choir, length_s, rate_hz, call_random)
         gain = 10 ** (gain_db / 20)
-        first = round(call["start_s"] * rate_hz)
-        calls[first : first + dry.size] += gain * dry
+        first = round(start_s * rate_hz)
+        end = first + dry.size
+        calls[first:end] += gain * dry
     mixture = mix_soundscape(calls, soundscape, rate_hz, random)
     first_channel = to_pcm(mixture)
     # A weaker copy, 2 to 15 ms later: a second microphone some steps away.

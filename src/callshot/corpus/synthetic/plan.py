@@ -168,7 +168,8 @@ def _distribute_labels(seed: int, scale: float) -> list[list[LabelledCall]]:
         load += 0.5 * random.random(recording_count)
         is_full = sizes > MAX_CALLS_PER_RECORDING - CLUMP_SIZE
         load[is_full] = np.inf
-        emptiest = np.argsort(load, kind="stable")[: len(clumps)]
+        by_load = np.argsort(load, kind="stable")
+        emptiest = by_load[: len(clumps)]
         for index, clump in zip(emptiest, clumps, strict=True):
             recordings[index].extend(clump)
     return recordings

@@ -258,18 +258,19 @@ def generate_recording(
     waiting = deque[RecordedCall]()  # calls that are not added yet, by their starts
     count = count_blocks(recording)
     ahead = pool.threads + 1
-    blocks = deque(
-        pool.submit(make_block, number) for number in range(min(ahead, count))
-    )
+    first_numbers = range(min(ahead, count))
+    blocks = deque(pool.submit(make_block, number) for number in first_numbers)
     for number in range(count):
         background, recorded = blocks.popleft().result()
-        if number + ahead < count:
-            blocks.append(pool.submit(make_block, number + ahead))
+        next_number = number + ahead
+        if next_number < count:
+            blocks.append(pool.submit(make_block, next_number))
         # Append the block, with the fade of the one before, up to the end of the recording.
         block = background[:block_size]
         block[: tail.size] += tail
         tail = background[block_size:]
-        block = block[: size - begin - noise.size]
+        missing = size - begin - noise.size
+        block = block[:missing]
         noise = np.concatenate([noise, block])
         calls = np.concatenate([calls, np.zeros_like(block)])
         end = begin + noise.size
@@ -281,11 +282,13 @@ def generate_recording(
                 break
             waiting.popleft()
             length = round(call["end_s"] * rate_hz) - first
+            sound = samples[:length]  # without its reverberation
             offset = first - begin  # in `noise` and `calls`
             background_of_call = noise[offset : offset + length]
-            gain = _find_gain(call, samples[:length], background_of_call, rate_hz)
+            gain = _find_gain(call, sound, background_of_call, rate_hz)
             covered = calls[offset : offset + samples.size]
-            covered += np.float32(gain) * samples[: covered.size]
+            kept = samples[: covered.size]
+            covered += np.float32(gain) * kept
         # No waiting call covers the samples before the first one of the next call.
         next_first = waiting[0][1] if waiting else size
         ready = min(next_first, end) - begin

@@ -160,7 +160,8 @@ def _synthesise(
     fft_size, frequency_hz = frequency_grid(size + rate_hz // 4, rate_hz)
     gain = _draw_tract_gain(call_type, caller, frequency_hz, random)
     call = apply_gain(source, gain, fft_size)
-    fade = min(round(CALL_FADE_S * rate_hz), size // 2)
+    longest_fade = size // 2
+    fade = min(round(CALL_FADE_S * rate_hz), longest_fade)
     angle = np.linspace(0, np.pi / 2, fade, dtype=np.float32)
     rising = np.sin(angle) ** 2
     falling = rising[::-1]
@@ -182,7 +183,8 @@ def _draw_envelope(
     shimmer = draw_slow_noise(size, rate_hz, shimmer_hz, random)
     shimmer_depth = 0.1 + 0.4 * call_type["rough"]
     envelope *= np.exp(shimmer_depth * shimmer)
-    pulse_hz = random.uniform(*call_type.get("pulse_hz", (0.0, 0.0)))
+    low_hz, high_hz = call_type.get("pulse_hz", (0.0, 0.0))
+    pulse_hz = random.uniform(low_hz, high_hz)
     if pulse_hz > 0:
         cycles = pulse_hz / rate_hz * np.arange(size)
         cycles += random.random()
@@ -211,11 +213,13 @@ def _draw_tract_gain(
         level = FORMANT_STEP**number
         gain += level * damping / denominator
     limit_hz = 1.5 * formants_hz[-1]
-    gain = gain / (1 + (frequency_hz / limit_hz) ** 2)
+    relative = frequency_hz / limit_hz
+    gain = gain / (1 + relative**2)
     thirds = 3 * np.log2(1 + frequency_hz / 40)  # of an octave
-    nepers = np.interp(thirds, np.arange(ripple.size), ripple)
-    ripple_gain = np.exp(nepers)
-    shaped: Spectrum = gain * ripple_gain.astype(np.float32)
+    points = np.arange(ripple.size)
+    nepers = np.interp(thirds, points, ripple)
+    ripple_gain = np.exp(nepers).astype(np.float32)
+    shaped: Spectrum = gain * ripple_gain
     return shaped
 
 
@@ -237,22 +241,26 @@ def _draw_source(
     cycles += random.random()
     vibrato = 0.02 * np.sin(2 * np.pi * cycles)
     jitter_depth = 0.01 + 0.05 * call_type["rough"]
-    jitter = jitter_depth * draw_slow_noise(size, rate_hz, 25, random)
+    wobble = draw_slow_noise(size, rate_hz, 25, random)
+    jitter = jitter_depth * wobble
     change = 1 + sweep - sweep.mean()
     change = change + vibrato + jitter
-    f0_hz = mean_hz * change.clip(0.4, 2.0)
+    change = change.clip(0.4, 2.0)
+    f0_hz = mean_hz * change
 
-    phase = np.cumsum(f0_hz / rate_hz) + random.random()
+    steps = f0_hz / rate_hz
+    phase = np.cumsum(steps) + random.random()
     deviation = 0.08 * random.standard_normal()
     tilt = call_type["tilt"] + caller.tilt + deviation
     wave = read_wave(phase, tilt, f0_hz.max(), rate_hz)
     source = _unit_power(wave)
     # Every second period is weaker.
-    subharmonic = np.cos(np.pi * phase)
-    source *= 1 + call_type["rough"] * subharmonic.astype(np.float32)
+    subharmonic = np.cos(np.pi * phase).astype(np.float32)
+    source *= 1 + call_type["rough"] * subharmonic
     breath_power = call_type["breath"] * random.uniform(0.5, 2.0)
+    breath_level = math.sqrt(breath_power)
     noise = random.standard_normal(size, np.float32)
-    source += math.sqrt(breath_power) * noise
+    source += breath_level * noise
     return source
 
 
@@ -375,7 +383,8 @@ def mix_soundscape(
         level_db = soundscape[f"{name}_db"]
         level = 10 ** (level_db / 20)
         power = np.mean(coloured**2)
-        coloured = coloured * np.float32(level / np.sqrt(power))
+        gain = np.float32(level / np.sqrt(power))
+        coloured = coloured * gain
         if swell is not None:
             points_hz, depth = swell
             nepers = draw_slow_noise(
@@ -384,10 +393,11 @@ def mix_soundscape(
             coloured = coloured * np.exp(nepers)
         noise += coloured
     mixture += noise[: calls.size]
-    mixture += draw_birds(
-        soundscape["birds_per_s"], soundscape["birds_hz"], calls.size, rate_hz, random
-    )
-    peak = max(np.abs(mixture).max(), 1e-9)
+    birds_per_s = soundscape["birds_per_s"]
+    birds_hz = soundscape["birds_hz"]
+    mixture += draw_birds(birds_per_s, birds_hz, calls.size, rate_hz, random)
+    highest = np.abs(mixture).max()
+    peak = max(highest, 1e-9)
     scale = np.float32(soundscape["peak"] / peak)
     return mixture * scale
 
@@ -461,7 +471,8 @@ def draw_birds(
         pitch_hz = start_hz * (1 + sweep * time)
         phase = 2 * np.pi * np.cumsum(pitch_hz) / rate_hz
         envelope = np.sin(np.pi * time)
-        whistle = (np.sin(phase) * envelope).astype(np.float32)
+        sine = np.sin(phase) * envelope
+        whistle = sine.astype(np.float32)
         level_db = random.uniform(-20, 0)
         level = 10 ** (level_db / 20) * 0.3
         whistle *= level
@@ -521,20 +532,20 @@ def draw_conditions(seed: int, recording: RecordingPlan) -> Conditions:
     random = stream(seed, f"{recording.part} weather", recording.number)
     second = np.arange(size, dtype=np.float64)
     midnight = recording.start.replace(hour=0, minute=0, second=0, microsecond=0)
-    first_s = (recording.start - midnight).total_seconds()
+    after_midnight = recording.start - midnight
+    first_s = after_midnight.total_seconds()
     hour = (first_s + second) / 3600 % 24
-    after_eight = np.pi * (hour - 8) / 12
-    afternoon = np.sin(after_eight).clip(0)
+    angle_from_eight = np.pi * (hour - 8) / 12
+    afternoon = np.sin(angle_from_eight).clip(0)
     weather_db = draw_slow_noise(size, 1, 1 / 1200, random, scale=3.0)
     gusts_db = 2.5 * random.standard_normal(size)
-    after_midnight = np.pi * hour / 12
-    night = np.cos(after_midnight).clip(0)
+    wind_db = WIND_DB + 8 * afternoon + weather_db + gusts_db
+    angle_from_midnight = np.pi * hour / 12
+    night = np.cos(angle_from_midnight).clip(0)
     swell_db = draw_slow_noise(size, 1, 1 / 10, random, scale=1.5)
-    levels_db = {
-        "floor": np.full(size, FLOOR_DB),
-        "wind": WIND_DB + 8 * afternoon + weather_db + gusts_db,
-        "insects": INSECTS_DB + 12 * night + swell_db,
-    }
+    insects_db = INSECTS_DB + 12 * night + swell_db
+    floor_db = np.full(size, FLOOR_DB)
+    levels_db = {"floor": floor_db, "wind": wind_db, "insects": insects_db}
     levels = {}
     for name, level_db in levels_db.items():
         level = 10 ** (level_db / 20)
@@ -562,7 +573,8 @@ def draw_conditions(seed: int, recording: RecordingPlan) -> Conditions:
         for _ in range(random.poisson(ENGINES_PER_DAY)):
             engine = _draw_engine(begin_s, random)
             reach_s = ENGINE_REACH * engine.length_s
-            if -reach_s < engine.peak_s < recording.duration_s + reach_s:
+            last_s = recording.duration_s + reach_s
+            if -reach_s < engine.peak_s < last_s:
                 engines.append(engine)
     return Conditions(levels, birds_per_s, tuple(engines))
 
@@ -640,8 +652,10 @@ def make_background(
         level = level_of_recording[seconds]
         if level.any():
             noise = fft.irfft(spectrum * site.spectra[name], size)
-            slopes = np.outer(np.diff(level), ramp)  # (seconds, samples of a second)
-            sample_levels = level[:-1, None] + slopes
+            rises = np.diff(level)
+            slopes = np.outer(rises, ramp)  # (seconds, samples of a second)
+            starts = level[:-1, None]
+            sample_levels = starts + slopes
             noise *= sample_levels.ravel()
             samples += noise
 
@@ -661,9 +675,12 @@ def make_background(
 
     for engine in conditions.engines:
         reach_s = ENGINE_REACH * engine.length_s
-        if start_s - reach_s < engine.peak_s < end_s + reach_s:
+        first_s = start_s - reach_s
+        last_s = end_s + reach_s
+        if first_s < engine.peak_s < last_s:
             passing = _make_engine(engine, start_s, rate_hz)
-            samples[: passing.size] += passing.astype(np.float32)
+            passing = passing.astype(np.float32)
+            samples[: passing.size] += passing
     return samples
 
 
@@ -672,12 +689,15 @@ def _add_drops(samples: Samples, rain: Samples, rate_hz: int, random: Random) ->
     length = max(4, round(DROP_S * rate_hz))
     mean_count = DROPS_PER_S * samples.size / rate_hz
     count = random.poisson(mean_count)
-    firsts = random.integers(0, samples.size - length, count)
+    last_first = samples.size - length
+    firsts = random.integers(0, last_first, count)
     deviation = 0.7 * random.standard_normal(count)
     variation = np.exp(deviation)
-    heaviness = rain[firsts // rate_hz]
+    seconds = firsts // rate_hz
+    heaviness = rain[seconds]
     loudness = 6 * variation * heaviness
-    decay = np.exp(np.linspace(0, -5, length))
+    nepers = np.linspace(0, -5, length)
+    decay = np.exp(nepers)
     clicks = random.standard_normal((count, length))
     clicks *= decay
     clicks *= loudness[:, None]
@@ -694,8 +714,8 @@ def _make_engine(engine: Engine, start_s: float, rate_hz: int) -> Samples:
     # The pitch falls like tanh as the engine passes. Its integral is the logarithm of cosh, here in
     # a form that does not overflow.
     distance = np.abs(time)
-    rest = np.log1p(np.exp(-2 * distance))
-    log_cosh = distance + rest - np.log(2)
+    decaying = np.exp(-2 * distance)
+    log_cosh = distance + np.log1p(decaying) - np.log(2)
     fall_s = engine.drift * engine.length_s * log_cosh
     cycles = engine.pitch_hz * (time_s - fall_s)
     highest_hz = (1 + engine.drift) * engine.pitch_hz
