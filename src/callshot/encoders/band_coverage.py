@@ -249,7 +249,8 @@ def measure_coverage(
     specs: list[EncoderSpec] = []
     for name in encoders:
         specs += find_joined_encoder(name).specs
-    specs = specs or [spec for spec in list_specs() if spec.band_hz is not None]
+    if not specs:
+        specs = [spec for spec in list_specs() if spec.band_hz is not None]
 
     # Read some segments at the full rate of their recordings, to see what the rate of the segments
     # loses.

@@ -123,9 +123,11 @@ class Encoder:
             lengths = np.array([len(segment.input) for segment in prepared])
             outputs: dict[int, Float32Array] = {}  # by position in `prepared`
             for length in np.unique(lengths):
-                rows = np.flatnonzero(lengths == length).tolist()
+                has_length = lengths == length
+                rows = np.flatnonzero(has_length).tolist()
                 batch = np.stack([prepared[row].input for row in rows])
-                frames = self._check(self.model.encode_batch(batch))  # type: ignore[attr-defined]
+                raw_frames = self.model.encode_batch(batch)  # type: ignore[attr-defined]
+                frames = self._check(raw_frames)
                 outputs |= dict(zip(rows, frames, strict=True))
             return [outputs[row] for row in range(len(prepared))]
         if self.spec.windowing is None:
@@ -135,8 +137,10 @@ class Encoder:
         for start in range(0, len(windows), MAX_WINDOWS):
             batch = windows[start : start + MAX_WINDOWS]
             vectors.append(self.run(batch))
-        ends = np.cumsum([segment.windows for segment in prepared])
-        return np.split(np.concatenate(vectors), ends[:-1])
+        window_counts = [segment.windows for segment in prepared]
+        ends = np.cumsum(window_counts)
+        joined = np.concatenate(vectors)
+        return np.split(joined, ends[:-1])
 
     def pool(self, prepared: PreparedSegment, output: Float32Array) -> Float32Array:
         """Return the vector of a segment, (dimension,), from the output of the model for it."""

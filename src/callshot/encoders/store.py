@@ -190,8 +190,9 @@ class Store:
 
     def vectors(self, keys: Sequence[str]) -> Vector:
         """Return the vectors of keys, (keys, dimension), read shard by shard."""
-        places = np.array([self._places[key] for key in keys], np.int64).reshape(-1, 2)
-        shards, rows = places.T  # the shard of each key, and the row in it
+        places = [self._places[key] for key in keys]
+        table = np.array(places, np.int64).reshape(-1, 2)
+        shards, rows = table.T  # the shard of each key, and the row in it
         vectors = np.empty((len(keys), 0), np.float32)  # until the dimension is known
         for shard in np.unique(shards).tolist():
             in_shard = shards == shard
@@ -199,9 +200,11 @@ class Store:
                 buffered = [self._buffer[row] for row in rows[in_shard].tolist()]
                 block = np.stack([vector for _, _, vector, _ in buffered])
             else:
-                block = self._read(shard)["vector"][rows[in_shard]]
+                shard_vectors = self._read(shard)["vector"]
+                block = shard_vectors[rows[in_shard]]
             if vectors.shape[1] == 0:
-                vectors = np.empty((len(keys), block.shape[1]), np.float32)
+                dimension = block.shape[1]
+                vectors = np.empty((len(keys), dimension), np.float32)
             vectors[in_shard] = block
         return vectors
 
@@ -238,12 +241,15 @@ class Store:
     def _make_rows(self) -> Rows:
         """Return the buffer as rows of a shard, each embedding followed by its frames."""
         sources, keys, vectors, _ = zip(*self._buffer.values(), strict=True)
+        source_bytes = max(len(source.encode()) for source in sources)
+        key_bytes = max(len(key.encode()) for key in keys)
+        dimension = len(vectors[0])
         dtype = np.dtype(
             [
-                ("source", f"S{max(len(source.encode()) for source in sources)}"),
-                ("key", f"S{max(len(key.encode()) for key in keys)}"),
+                ("source", f"S{source_bytes}"),
+                ("key", f"S{key_bytes}"),
                 ("frames", "<i4"),
-                ("vector", "<f4", (len(vectors[0]),)),
+                ("vector", "<f4", (dimension,)),
             ]
         )
         rows = np.zeros(self._buffer_rows, dtype)
@@ -251,7 +257,8 @@ class Store:
             frames = 0 if sequence is None else len(sequence)
             rows[position] = (source.encode(), key.encode(), frames, vector)
             if sequence is not None:
-                rows["vector"][position + 1 : position + 1 + frames] = sequence
+                first = position + 1
+                rows["vector"][first : first + frames] = sequence
         return rows
 
     def _map_shard(self, shard: Path, damage: str = "") -> Rows | None:

@@ -144,7 +144,11 @@ def find_spans(samples: int, options: WindowOptions) -> list[slice]:
         starts.append(last_start)
     elif has_remainder and options.remainder != "drop":
         starts.append(starts[-1] + options.hop)
-    return [slice(start, min(start + options.window, samples)) for start in starts]
+    spans = []
+    for start in starts:
+        end = min(start + options.window, samples)
+        spans.append(slice(start, end))
+    return spans
 
 
 def _normalise(window: Float32Array, normalisation: str) -> None:
@@ -178,10 +182,17 @@ def make_test_sounds(samples: int) -> dict[str, Float32Array]:
     """Return sounds that are the same on every machine: a tone, a sweep, clicks and noise."""
     n = np.arange(samples)
     time_s = n / 16000
+    frequency_hz = 50 + 250 * time_s
+    is_click = n % 4000 == 0
+    angle = 1e4 * np.sin(1e4 * n)
     sounds = {
         "tone": np.sin(2 * np.pi * 440 * time_s),
-        "sweep": np.sin(2 * np.pi * (50 + 250 * time_s) * time_s),
-        "clicks": (n % 4000 == 0).astype(np.float64),
-        "noise": np.sin(1e4 * np.sin(1e4 * n)),
+        "sweep": np.sin(2 * np.pi * frequency_hz * time_s),
+        "clicks": is_click.astype(np.float64),
+        "noise": np.sin(angle),
     }
-    return {name: (0.5 * sound).astype(np.float32) for name, sound in sounds.items()}
+    quieter = {}
+    for name, sound in sounds.items():
+        half = 0.5 * sound
+        quieter[name] = half.astype(np.float32)
+    return quieter

@@ -156,8 +156,8 @@ def summarise_curves(curve: pl.DataFrame) -> pl.DataFrame:
     shots = [k for k in SHOWN_SHOTS if k in evaluated] or evaluated
     rows = []
     for line in points.partition_by("encoder", "classifier", maintain_order=True):
-        name = ", ".join(line.select("encoder", "classifier").row(0))
-        cells = {f"mAP, {spread}": name}
+        encoder, classifier = line.select("encoder", "classifier").row(0)
+        cells = {f"mAP, {spread}": f"{encoder}, {classifier}"}
         for k in shots:
             mean, low, high = line.filter(k=k).select("mean", "p01", "p99").row(0)
             cells[f"k = {k}"] = f"{mean:.2f} [{low:.2f}–{high:.2f}]"

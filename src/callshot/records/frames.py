@@ -232,14 +232,17 @@ def _percentiles(samples: FloatArray) -> FloatArray:
     position = shares * last  # in the ordered samples
     below = position.astype(np.int64)
     share = position - below
+    above = np.minimum(below + 1, last)
     low = ordered[:, below]
-    high = ordered[:, np.minimum(below + 1, last)]
+    high = ordered[:, above]
     rise = high - low
     # As NumPy does, interpolate from the nearer of the two samples.
     from_low = low + rise * share
     from_high = high - rise * (1 - share)
-    values = np.where(share < 0.5, from_low, from_high)
-    values[np.isnan(ordered[:, -1])] = np.nan  # NaN is sorted to the end
+    is_low_nearer = share < 0.5
+    values = np.where(is_low_nearer, from_low, from_high)
+    has_nan = np.isnan(ordered[:, -1])  # NaN is sorted to the end
+    values[has_nan] = np.nan
     return np.asarray(values.T)
 
 

@@ -196,9 +196,12 @@ def _read_values(path: Path) -> Frame:
     keys = rows.filter(index=0).select(*CURVE_KEY, "k").collect()
     samples = rows.select("index", "value").collect()
     # The number of the list that each sample belongs to: one begins at every index 0.
-    list_number = (samples["index"] == 0).cum_sum().alias("list")
-    lists = samples.group_by(list_number, maintain_order=True).agg("value")
-    return keys.with_columns(lists["value"]).select(list(schemas.VALUES))
+    is_first = samples["index"] == 0
+    list_number = is_first.cum_sum().alias("list")
+    groups = samples.group_by(list_number, maintain_order=True)
+    lists = groups.agg("value")
+    columns = list(schemas.VALUES)
+    return keys.with_columns(lists["value"]).select(columns)
 
 
 def read_results(folder: Path) -> Evaluation:

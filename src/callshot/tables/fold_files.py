@@ -63,9 +63,11 @@ def read_folds_dir(folder: Path, table: Vectors) -> tuple[Vectors, Folds]:
     info = json.loads((folder / FOLDS_INFO).read_bytes())
     path = folder / FOLDS
     rows = read_csv_records(path, ["segment", "fold"])
-    with_fold = table.only({row["segment"] for row in rows})
+    segments = {row["segment"] for row in rows}
+    with_fold = table.only(segments)
     fold = read_folds(path, with_fold.spans)
-    return with_fold, Folds(fold, info["count"], info["origin"], info["proof"])
+    folds = Folds(fold, info["count"], info["origin"], info["proof"])
+    return with_fold, folds
 
 
 def take_recordings(path: Path, table: Vectors) -> Vectors:

@@ -221,11 +221,13 @@ def _pool_rows(
             outcomes[row] = "the same span and label are there already"
         previous.add(span)
     if "segment" not in rows.columns:
-        is_whole = ~np.isfinite(spans["end_s"].to_numpy())
-        rows = rows.with_columns(segment=pl.Series(name_spans(spans, is_whole)))
+        ends_s = spans["end_s"].to_numpy()
+        is_whole = ~np.isfinite(ends_s)
+        names = name_spans(spans, is_whole)
+        rows = rows.with_columns(segment=pl.Series(names))
     if "labels" not in rows.columns:
-        labels = _find_labels(spans)
-        rows = rows.with_columns(labels=pl.Series(labels, dtype=pl.List(pl.String)))
+        labels = pl.Series(_find_labels(spans), dtype=pl.List(pl.String))
+        rows = rows.with_columns(labels=labels)
     return rows, outcomes
 
 
@@ -234,11 +236,13 @@ def _find_labels(spans: pl.DataFrame) -> list[list[str]]:
     start_s = pl.col("start_s")
     is_possible = (start_s >= 0) & (start_s < pl.col("end_s"))
     possible = spans.with_row_index("row").filter(is_possible)
-    overlapping = overlapping_labels(Spans(possible.with_columns(recording="path")))
+    calls = Spans(possible.with_columns(recording="path"))
+    overlapping = overlapping_labels(calls)
     overlapping_by_row = dict(zip(possible["row"], overlapping, strict=True))
     labels = []
     for row, label in enumerate(spans["label"]):
-        names = dict.fromkeys([label, *overlapping_by_row.get(row, ())])
+        others = overlapping_by_row.get(row, ())
+        names = dict.fromkeys([label, *others])
         labels.append(list(filter(None, names)))
     return labels
 

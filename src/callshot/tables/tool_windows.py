@@ -265,7 +265,9 @@ def read_analyzer(source: Path) -> WindowReaders:
         name = path.relative_to(folder).as_posix()
         name = name.removesuffix(TEXT_SUFFIX).removesuffix(".txt")
         timed = TIMED_NAME.fullmatch(name)
-        files[name if timed is None else timed[1]].append(path)
+        if timed is not None:
+            name = timed[1]
+        files[name].append(path)
     if not files:
         raise InputError(
             f"{source}: expected files that end in {TEXT_SUFFIX}, got none"

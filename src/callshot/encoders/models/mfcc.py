@@ -119,10 +119,12 @@ def compute_mean_mfcc(
     """
     check_signal(signal, shortest=options.shortest)
     is_clipped = options.top_db is not None and options.top_db <= 80
+    frames = options.count_frames(len(signal))
     precision: DTypeLike = np.float64
-    if is_clipped and options.count_frames(len(signal)) >= MANY_FRAMES:
+    if is_clipped and frames >= MANY_FRAMES:
         precision = np.float32
-    mean = _log_mel(signal, options, precision).mean(axis=1, dtype=np.float64)
+    spectrogram = _log_mel(signal, options, precision)
+    mean = spectrogram.mean(axis=1, dtype=np.float64)
     # The DCT is linear: the DCT of the mean is the mean of the DCTs.
     cepstrum: FloatArray = scipy.fft.dct(mean, norm="ortho")
     return cepstrum[: options.coefficients].astype(np.float32)
@@ -143,13 +145,17 @@ def _log_mel(
     block_frames = max(1, BLOCK_BYTES // window.nbytes)
     for start in range(0, frame_count, block_frames):
         block = mel[:, start : start + block_frames]
-        frames = _frame(signal, options, start, block.shape[1], window.dtype)
+        count = block.shape[1]
+        frames = _frame(signal, options, start, count, window.dtype)
         spectrum = scipy.fft.rfft(frames * window)
         power = np.square(spectrum.real) + np.square(spectrum.imag)  # (frames, bins)
-        block[:] = filters @ power.T.astype(np.float32, order="C")
+        power_of_bins = power.T.astype(np.float32, order="C")
+        block[:] = filters @ power_of_bins
     floor = POWER_FLOOR
     if options.top_db is not None:
-        floor = max(floor, float(mel.max()) * 10 ** (-options.top_db / 10))
+        loudest = float(mel.max())
+        clipping = loudest * 10 ** (-options.top_db / 10)
+        floor = max(floor, clipping)
     np.maximum(mel, np.float32(floor), out=mel)
     np.log10(mel, out=mel)
     mel *= 10
