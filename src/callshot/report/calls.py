@@ -40,7 +40,8 @@ def score_calls(table: Vectors, folds: Folds, labels: Sequence[str]) -> FloatArr
         is_query = folds.fold == fold
         is_support = ~is_query | (folds.fold < 0)
         for number, name in enumerate(labels):
-            support = vectors[is_support & (label == name)]
+            has_label = label == name
+            support = vectors[is_support & has_label]
             if len(support):
                 centre = support.mean(axis=0)
                 products = vectors[is_query] @ centre
@@ -99,11 +100,14 @@ def pick_calls(
         margins[:, true] = -np.inf  # only other labels count
         margins = np.nan_to_num(margins, nan=-np.inf, neginf=-np.inf)
         row, other = np.unravel_index(margins.argmax(), margins.shape)
+        has_other = np.isfinite(margins[row, other])
+        typical = members[nearness.argmax()]
+        farthest = members[nearness.argmin()]
         pick = Picks(
-            typical=int(members[nearness.argmax()]),
+            typical=int(typical),
             nearest=int(members[row]),
-            other=int(other) if np.isfinite(margins[row, other]) else true,
-            farthest=int(members[nearness.argmin()]),
+            other=int(other) if has_other else true,
+            farthest=int(farthest),
         )
         picks.append(pick)
     return picks
@@ -165,7 +169,8 @@ def start_clips(
             medians_hz[labels[row]].append(median_hz)
     tasks = {}
     for row, signal in signals.items():
-        median_hz = float(np.median(medians_hz[labels[row]]))
+        medians_of_label = medians_hz[labels[row]]
+        median_hz = float(np.median(medians_of_label))
         task = pool.submit(make_call_clip, signal, rates_hz[row], median_hz)
         tasks[segment[row]] = task
 
@@ -173,7 +178,9 @@ def start_clips(
         """Wait for the clips, and return those that fit."""
         kept = {}
         size = 0
-        for name in filter(tasks.__contains__, dict.fromkeys(names)):
+        for name in dict.fromkeys(names):
+            if name not in tasks:
+                continue
             clip = tasks[name].result()
             size += len(clip.sound) + len(clip.picture) + len(clip.fast)
             if size > most_bytes * BASE64:
@@ -263,10 +270,13 @@ def _draw_spectrogram(signal: FloatArray, rate_hz: int, top_hz: float) -> str:
     window_s = max(ROWS / top_hz, MIN_WINDOW_S)
     edges_hz = np.linspace(0, top_hz, ROWS + 1)
     levels = measure_spectrogram(signal, rate_hz, edges_hz, COLUMNS, window_s)
-    below = np.clip((levels.max() - levels) / RANGE_DB, 0.0, 1.0)
+    below_db = levels.max() - levels
+    below = np.clip(below_db / RANGE_DB, 0.0, 1.0)
     shades = (255 * below).astype(np.uint8) // 16
+    greys = np.arange(16, dtype=np.uint8) * 17
+    palette = np.repeat(greys, 3)
     image = Image.fromarray(shades).convert("P")
-    image.putpalette(np.repeat(np.arange(16, dtype=np.uint8) * 17, 3).tobytes())
+    image.putpalette(palette.tobytes())
     content = io.BytesIO()
     image.save(content, "PNG", optimize=True)
     return base64.b64encode(content.getvalue()).decode("ascii")
@@ -335,7 +345,8 @@ def choose_sounds(calls: Mapping[str, Any], results: CorpusResults) -> list[str]
     for label in range(label_count):  # a few calls of each, from the first to the last
         members = np.flatnonzero(numbers == label).tolist()
         step = max(1, len(members) // per_label)
-        extra.append(members[::step][:per_label])
+        spaced = members[::step]
+        extra.append(spaced[:per_label])
     for turn in zip_longest(*extra):
         rows += [row for row in turn if row is not None]
     segments = results.evaluation.segments["segment"]

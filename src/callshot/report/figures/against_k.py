@@ -261,13 +261,15 @@ def density(samples: FloatArray) -> tuple[FloatArray, FloatArray]:
     """
     low, high = np.percentile(samples, (1, 99))
     width = samples.std() * len(samples) ** -0.2
-    if not (high > low and width > 0):
+    has_spread = high > low and width > 0
+    if not has_spread:
         return np.empty(0), np.empty(0)
     levels = np.linspace(low, high, DENSITY_LEVELS)
     distance = (levels[:, None] - samples) / width  # (levels, samples)
     kernel = np.exp(-0.5 * distance**2)
     area = width * np.sqrt(2 * np.pi)  # below the kernel
-    return levels, kernel.mean(axis=1) / area
+    mean_kernel = kernel.mean(axis=1)
+    return levels, mean_kernel / area
 
 
 def _compose_sweep(
@@ -293,14 +295,16 @@ def _compose_sweep(
         ax.set_visible(False)
     room_in = 5.8 / columns
     shots = first["k"].to_list()
+    encoders = [curve["encoder"][0] for curve in curves]
+    limits = curve_limits([*curves, *bands], baselines)
     half_width = min(0.31, 0.025 * len(shots) + 0.015)  # boxes of few are not broad
     for ax, band in zip(axes, bands, strict=False):
         draw_series(ax, 1, band)
     for ax, curve in zip(axes, curves, strict=True):
         draw_boxes(ax, curve, baselines, half_width)
         mark_last_complete(ax, curve["complete"])
-    set_scales(axes, shots, room_in, curve_limits([*curves, *bands], baselines))
-    set_titles(axes, [curve["encoder"][0] for curve in curves], room_in)
+    set_scales(axes, shots, room_in, limits)
+    set_titles(axes, encoders, room_in)
 
     # How many classes still have a k-th exemplar, which all encoders share, and k*.
     complete = first["complete"]
@@ -710,17 +714,21 @@ def _compose_refinement(figure: "Figure", panels: Frames) -> None:
     """Draw a panel for each metric, with a line for each encoder against gradient steps."""
     encoders = unique_values(panels[0], "encoder")
     legend_in = 0.13 * min(len(encoders), 30)
-    figure.set_size_inches(PAGE_WIDTH_IN, 2.6 + legend_in)
+    height_in = 2.6 + legend_in
+    figure.set_size_inches(PAGE_WIDTH_IN, height_in)
     axes = figure.subplots(1, len(panels), squeeze=False)
     small = {"fontsize": SMALL_PT, "fontweight": "normal", "color": GREY}
     for ax, panel in zip(axes[0], panels, strict=True):
         for number, line in enumerate(panel.partition_by("encoder")):
-            ax.plot(line["step"], line["value"], **series_style(number))
+            style = series_style(number)
+            ax.plot(line["step"], line["value"], **style)
+        metric = panel["metric"][0]
+        last_step = panel["step"][-1]
         ax.set_xscale("symlog", linthresh=1)
         ax.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}".replace(",", " "))
-        ax.set_xlim(-0.2, 1.6 * panel["step"][-1])
+        ax.set_xlim(-0.2, 1.6 * last_step)
         ax.set_ylim(axis_limits(panel["value"]))
-        ax.set_ylabel(METRIC_NAMES[panel["metric"][0]])
+        ax.set_ylabel(METRIC_NAMES[metric])
         # The x-axis runs from one to the other.
         ax.set_title("centroid", loc="left", **small)
         ax.set_title("logistic regression", loc="right", **small)

@@ -54,7 +54,9 @@ def plan_confusion(results: CorpusResults, shots: Sequence[int], *_: Any) -> Pag
     if cells.is_empty():
         return
     evaluated = set(cells["k"])
-    shots = [k for k in dict.fromkeys(shots) if k in evaluated] or [max(evaluated)]
+    shots = [k for k in dict.fromkeys(shots) if k in evaluated]
+    if not shots:
+        shots = [max(evaluated)]
     encoders = unique_values(cells, "encoder")
     labels = results.evaluation.eligible_labels
     # Each k gets a column, unless the names of classes would touch.
@@ -65,7 +67,8 @@ def plan_confusion(results: CorpusResults, shots: Sequence[int], *_: Any) -> Pag
     wanted_in = max(MIN_SIDE_IN, 0.3 * len(labels))
     side_in = min(wanted_in, _largest_side_in(columns))
     height_in = PAGE_HEIGHT_IN - BELOW_IN - BAR_IN
-    rows = max(1, floor(height_in / (side_in + TITLE_IN) + 1e-9))
+    row_in = side_in + TITLE_IN
+    rows = max(1, floor(height_in / row_in + 1e-9))
     pairs = [(k, encoder) for encoder in encoders for k in shots]
     if columns != len(shots):  # each k has rows or pages of its own
         pairs = list(product(shots, encoders))
@@ -114,17 +117,20 @@ def _compose(
             for (row, column), count in np.ndenumerate(counts):
                 share = recall[row, column]
                 digits = 1 if count < 99.95 else 0
+                is_dark = share > 0.72
                 ax.text(
                     column,
                     row,
                     f"{share:.2f}\n{count:.{digits}f}",
                     ha="center",
                     va="center",
-                    color="white" if share > 0.72 else INK,
+                    color="white" if is_dark else INK,
                     fontsize=SMALL_PT,
                     in_layout=False,
                 )
-        title = f"{matrix['encoder'][0]}, k = {matrix['k'][0]}"
+        encoder = matrix["encoder"][0]
+        k = matrix["k"][0]
+        title = f"{encoder}, k = {k}"
         shown = shorten(title, side_in * 72, BOLD_TICK_FONT)
         ax.set_title(shown, fontsize=TICK_PT, pad=3)
 

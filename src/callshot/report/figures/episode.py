@@ -79,13 +79,15 @@ def choose_episode(results: CorpusResults, protocol: Protocol) -> ExampleEpisode
 
     evaluation = results.evaluation
     curve = evaluation.curve
-    k = max(curve.filter(pl.col("k") <= FEW_SHOTS)["k"], default=FEW_SHOTS)
+    few_shots = curve.filter(pl.col("k") <= FEW_SHOTS)
+    k = max(few_shots["k"], default=FEW_SHOTS)
     by_k = curve.filter(metric="map", scoring="all").sort("k", maintain_order=True)
     last_mean = dict(by_k.select("encoder", "mean").iter_rows())
     table = max(results.tables, key=lambda table: last_mean[table.encoder])
     folds = dict(zip(table.segment, evaluation.folds.fold.tolist(), strict=True))
     queries = sorted(list_queries(evaluation))
-    for query in queries[:: max(1, len(queries) // CANDIDATES)]:
+    step = max(1, len(queries) // CANDIDATES)
+    for query in queries[::step]:
         episode = rerun_episode(table, evaluation.folds, query, k, 0, protocol)
         example = _describe_episode(evaluation, table, episode, folds)
         if example.is_correct:
@@ -112,7 +114,8 @@ def _describe_episode(
         if count.label in shown:
             common = count.exemplars - sum(count.per_fold)
             segments[count.label] = (*count.per_fold, common)
-            by_fold = Counter(folds[name] for name in episode.support[count.label])
+            support = episode.support[count.label]
+            by_fold = Counter(folds[name] for name in support)
             numbers = (*range(len(count.per_fold)), COMMON_FOLD)
             drawn[count.label] = tuple(by_fold[number] for number in numbers)
     return ExampleEpisode(
@@ -186,16 +189,19 @@ def _compose(figure: "Figure", example: ExampleEpisode, score: str) -> None:
     title = shorten(f"Query {episode.segment}", room_pt, TITLE_FONT)
     labels = " and ".join(example.labels)
     query = f"Fold {example.fold}, label {labels}; encoder {example.encoder}."
+    shown_query = shorten(query, room_pt)
+    exemplars = count_text(episode.k, "exemplar")
     support = (
-        f"Draw {episode.draw}: {count_text(episode.k, 'exemplar')} of every class, from the "
-        "other folds and the common fold."
+        f"Draw {episode.draw}: {exemplars} of every class, from the other folds and the "
+        "common fold."
     )
     _write(ax, MARK_IN, 0.17, QUERY, color=VERMILION)
     _write(ax, TEXT_IN, 0.17, title, ha="left", weight="bold", fontsize=TITLE_PT)
-    _write(ax, TEXT_IN, 0.36, shorten(query, room_pt), **LEFT)
+    _write(ax, TEXT_IN, 0.36, shown_query, **LEFT)
     _write(ax, TEXT_IN, 0.53, support, **LEFT)
-    for x, y, text in (*HEADINGS, (SCORE_IN, COLUMN_HEADINGS_IN, score)):
-        _write(ax, x, y, text)
+    for x, y, heading in HEADINGS:
+        _write(ax, x, y, heading)
+    _write(ax, SCORE_IN, COLUMN_HEADINGS_IN, score)
     _draw_folds(ax, example)
     _draw_rows(ax, example)
 
@@ -205,7 +211,8 @@ def _compose(figure: "Figure", example: ExampleEpisode, score: str) -> None:
     if hidden > 0:
         text += f" {hidden} more of {example.classes} classes are not shown."
     _write(ax, 0.08, foot_in + 0.2, KEY, ha="left")
-    shown = shorten(text, (PAGE_WIDTH_IN - 0.2) * 72)
+    foot_room_pt = (PAGE_WIDTH_IN - 0.2) * 72
+    shown = shorten(text, foot_room_pt)
     _write(ax, 0.08, foot_in + 0.42, shown, **LEFT)
 
 
@@ -217,8 +224,10 @@ def _write(ax: "Axes", x: float, y: float, text: object, **style: object) -> Non
 
 def _draw_folds(ax: "Axes", example: ExampleEpisode) -> None:
     """Draw a column for each fold, with a cell for each class: its segments and the drawn ones."""
-    folds = len(next(iter(example.segments.values()))) - 1
+    first_counts = next(iter(example.segments.values()))
+    folds = len(first_counts) - 1  # without the common fold
     width = min(MAX_FOLD_IN, ALL_FOLDS_IN / folds)
+    tops = ROWS_IN + ROW_IN * np.arange(len(example.segments))
     _write(ax, FOLDS_IN, HEADINGS_IN, "segments of each class, by fold", ha="left")
     for fold in (*range(folds), COMMON_FOLD):
         heading = str(fold)
@@ -231,15 +240,18 @@ def _draw_folds(ax: "Axes", example: ExampleEpisode) -> None:
         _write(ax, x, COLUMN_HEADINGS_IN, heading, weight=weight)
         fill = MIST if is_query else "white"
         box: Style = {"facecolor": fill, "edgecolor": SILVER, "linewidth": 0.5}
-        tops = ROWS_IN + ROW_IN * np.arange(len(example.segments))
         ax.bar(x, ROW_IN, width, tops, zorder=1, **box)
         for top, (label, counts) in zip(tops, example.segments.items(), strict=True):
-            marks, colour = DRAWN * example.drawn[label][fold], BLUE
+            count = counts[fold]
+            drawn = example.drawn[label][fold]
+            marks = DRAWN * drawn
+            colour = BLUE
             if is_query and label == example.labels[0]:
-                marks, colour = QUERY, VERMILION
-            ink = INK if counts[fold] else GREY
-            y = top + (0.095 if marks else ROW_IN / 2)
-            _write(ax, x, y, counts[fold], fontsize=SMALL_PT, color=ink)
+                marks = QUERY
+                colour = VERMILION
+            ink = INK if count else GREY
+            middle_in = 0.095 if marks else ROW_IN / 2  # of the number
+            _write(ax, x, top + middle_in, count, fontsize=SMALL_PT, color=ink)
             _write(ax, x, top + 0.225, marks, fontsize=SMALL_PT, color=colour)
 
 
@@ -251,28 +263,40 @@ def _draw_rows(ax: "Axes", example: ExampleEpisode) -> None:
     scores = [episode.scores[label] for label in example.segments]
     # Bars from zero, the largest half as wide as the column; the numbers on the other side.
     lengths_in = np.nan_to_num(scores, posinf=0.0, neginf=0.0)
-    lengths_in *= HALF_SCORE_IN / (np.abs(lengths_in).max() or 1.0)
+    longest = np.abs(lengths_in).max() or 1.0
+    lengths_in *= HALF_SCORE_IN / longest
     is_decision = [label == example.decision for label in example.segments]
-    middles = ROWS_IN + ROW_IN * (np.arange(len(scores)) + 0.5)
+    row_numbers = np.arange(len(scores))
+    middles = ROWS_IN + ROW_IN * (row_numbers + 0.5)
     colours = np.where(is_decision, BLUE, SILVER)
-    ax.barh(middles, lengths_in, ROW_IN - 0.16, SCORE_IN, color=colours, zorder=1)
-    ends = (ROWS_IN, ROWS_IN + ROW_IN * len(scores))
-    ax.vlines(SCORE_IN, *ends, color=INK, linewidth=0.6)
-    rows = zip(example.segments.items(), names, scores, strict=True)
-    for y, ((label, segments), name, score) in zip(middles, rows, strict=True):
-        weight = "bold" if label == example.labels[0] else "normal"
-        _write(ax, TEXT_IN, y, name, weight=weight, **LEFT)
+    height_in = ROW_IN - 0.16
+    ax.barh(middles, lengths_in, height_in, SCORE_IN, color=colours, zorder=1)
+    foot_in = ROWS_IN + ROW_IN * len(scores)
+    ax.vlines(SCORE_IN, ROWS_IN, foot_in, color=INK, linewidth=0.6)
+    labels = list(example.segments)
+    for y, label, name, score in zip(middles, labels, names, scores, strict=True):
+        is_true = label == example.labels[0]
+        name_weight = "bold" if is_true else "normal"
+        _write(ax, TEXT_IN, y, name, weight=name_weight, **LEFT)
         support = episode.support[label]
+        segments = example.segments[label]
         pool = sum(segments) - segments[example.fold]
         drawn = str(len(support))
         if len(support) < episode.k:
             drawn += f" of {episode.k}"
+        remaining = pool - len(set(support))
         _write(ax, POOL_IN, y, pool)
         _write(ax, DRAWN_IN, y, drawn)
-        _write(ax, LEFT_IN, y, pool - len(set(support)))
-        text = f"{score:.3g}" if abs(score) < 1000 else f"{score:.0f}"
-        side, shift_in = ("right", -0.04) if score > 0 else ("left", 0.04)
-        weight = "bold" if label == example.decision else "normal"
-        style = {"ha": side, "weight": weight}
+        _write(ax, LEFT_IN, y, remaining)
+        digits = ".3g" if abs(score) < 1000 else ".0f"
+        text = format(score, digits)
         shown = text.replace("-", "−")
-        _write(ax, SCORE_IN + shift_in, y, shown, fontsize=SMALL_PT, **style)
+        side = "left"
+        shift_in = 0.04
+        if score > 0:
+            side = "right"
+            shift_in = -0.04
+        is_decided = label == example.decision
+        score_weight = "bold" if is_decided else "normal"
+        style = {"ha": side, "weight": score_weight, "fontsize": SMALL_PT}
+        _write(ax, SCORE_IN + shift_in, y, shown, **style)

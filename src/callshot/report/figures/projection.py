@@ -56,20 +56,26 @@ def principal_plane(
     floats = np.asarray(vectors, np.float64)
     centred = floats - floats.mean(axis=0)
     # A plane needs two rows and two columns.
-    centred = np.pad(centred, [(0, max(0, 2 - size)) for size in centred.shape])
+    missing = [(0, max(0, 2 - size)) for size in centred.shape]
+    centred = np.pad(centred, missing)
     size = min(centred.shape)
     left = None
     if size >= LARGE_MATRIX:
+        first_vector = np.cos(np.arange(size))
         with suppress(ArpackError):
-            left, values, _ = svds(centred, 2, v0=np.cos(np.arange(size)))
-            left, values = left[:, ::-1], values[::-1]
+            rising, rising_values, _ = svds(centred, 2, v0=first_vector)
+            left = rising[:, ::-1]
+            values = rising_values[::-1]
     if left is None:
         left, values, _ = np.linalg.svd(centred, full_matrices=False)
     largest = values[:2]
-    points = (left[:, :2] * largest)[: len(floats)]
+    projected = left[:, :2] * largest
+    points = projected[: len(floats)]
     farthest = np.abs(points).argmax(axis=0)
-    sign = np.where(points[farthest, (0, 1)] < 0, -1.0, 1.0)
-    return points * sign, largest**2 / (np.sum(centred**2) or 1.0)
+    is_negative = points[farthest, (0, 1)] < 0
+    sign = np.where(is_negative, -1.0, 1.0)
+    total = np.sum(centred**2) or 1.0
+    return points * sign, largest**2 / total
 
 
 def scale_points(points: FloatArray) -> list[list[int]]:
@@ -109,19 +115,26 @@ def _compose_maps(
     """Draw a map for each encoder, and a list of the labels beside them."""
     maps = len(tables)
     list_height_in = (len(labels) * 10 + 22) / 72
-    square_columns = round(sqrt(maps * (PAGE_WIDTH_IN - LIST_IN) / list_height_in))
-    columns = min(2 if maps == 4 else 3, maps, max(1, square_columns))
-    side_in = min((PAGE_WIDTH_IN - LIST_IN) / columns, MAX_SIDE_IN)
-    height_in = max(ceil(maps / columns) * ASPECT * side_in, list_height_in)
-    figure.set_size_inches(columns * side_in + LIST_IN, height_in)
+    room_in = PAGE_WIDTH_IN - LIST_IN
+    square_columns = round(sqrt(maps * room_in / list_height_in))
+    most_columns = 2 if maps == 4 else 3
+    columns = min(most_columns, maps, max(1, square_columns))
+    rows = ceil(maps / columns)
+    side_in = min(room_in / columns, MAX_SIDE_IN)
+    width_in = columns * side_in + LIST_IN
+    height_in = max(rows * ASPECT * side_in, list_height_in)
+    figure.set_size_inches(width_in, height_in)
     axes = add_panels(figure, maps, columns)[:, 0]
     for ax, table in zip(axes, tables, strict=True):
         draw_map(ax, table, labels)
-    set_titles(axes, [table.encoder for table in tables], side_in - 0.5)
+    encoders = [table.encoder for table in tables]
+    set_titles(axes, encoders, side_in - 0.5)
     point = {"markersize": 4.5, "linestyle": "none"}
+    styles = [series_style(n) for n in range(len(labels))]
+    names_room_pt = (LIST_IN - 0.4) * 72
     figure.legend(
-        [legend_handle({**series_style(n), **point}) for n in range(len(labels))],
-        shorten_all(labels, (LIST_IN - 0.4) * 72, SMALL_FONT),
+        [legend_handle({**style, **point}) for style in styles],
+        shorten_all(labels, names_room_pt, SMALL_FONT),
         loc="outside right upper",
         fontsize=SMALL_PT,
         handlelength=0.8,

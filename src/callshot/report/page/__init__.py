@@ -198,9 +198,15 @@ def _make_lines(
     all_shots = pl.DataFrame({"k": shots})
     lines = {}
     for (*first, last), line in points.group_by(positions, maintain_order=True):
-        key = ".".join([*map(str, first), f"{prefix}{last}"])
+        parts_of_key = [str(position) for position in first]
+        parts_of_key.append(f"{prefix}{last}")
         columns = all_shots.join(line, on="k", how="left", maintain_order="left")
-        lines[key] = [list(map(_round, columns[field])) for field in fields]
+        values = []
+        for field in fields:
+            rounded = [_round(value) for value in columns[field]]
+            values.append(rounded)
+        key = ".".join(parts_of_key)
+        lines[key] = values
     return lines
 
 
@@ -253,7 +259,9 @@ def confusion_data(evaluation: Evaluation, shots: Shots, headline_k: int) -> Dat
     """
     labels = evaluation.eligible_labels
     evaluated = set(evaluation.confusion["k"])
-    first = largest_shot(evaluated, headline_k) if evaluated else headline_k
+    first = headline_k
+    if evaluated:
+        first = largest_shot(evaluated, headline_k)
     shown = sorted(evaluated & {*shots, first})
     matrices = {}
     for (number, encoder), k in product(enumerate(evaluation.encoders), shown):

@@ -122,7 +122,8 @@ class Context:
         points = self.curves.filter(scoring="all")
         can_be_small = 1 / (1 + pl.col("permutations")) <= LARGEST_P
         tests = self.evaluation.chance_test.filter(can_be_small, metric="map")
-        if tests["encoder"].is_in(self.ranking(self.k)).any():
+        is_ranked = tests["encoder"].is_in(self.ranking(self.k))
+        if is_ranked.any():
             columns = tests.select("encoder", "k", "p", "permutations")
             tested = points.join(columns, on=["encoder", "k"], maintain_order="left")
             return tested.with_columns(better=pl.col("p") <= LARGEST_P)

@@ -159,7 +159,8 @@ def describe_training(context: Context) -> Sentences:
             yield _describe_lead(context, subject, CENTROID, rows)
         else:
             at_k = rows.drop_nulls("low").filter(k=context.k)
-            untrained += [(classifier_name(name), row) for row in at_k.to_dicts()]
+            shown_name = classifier_name(name)
+            untrained += [(shown_name, row) for row in at_k.to_dicts()]
     yield from describe_baselines(context)
     better = [(name, row) for name, row in untrained if row["low"] > 0]
     for name, row in sorted(better, key=lambda pair: -pair[1]["mean"]):
@@ -171,10 +172,12 @@ def describe_training(context: Context) -> Sentences:
     )
     steps = refinement.sort("step").to_dicts()
     if len(steps) > 1:
+        first = steps[0]
+        last = steps[-1]
         highest = max(steps, key=itemgetter("value"))
-        gain = highest["value"] - max(steps[0]["value"], steps[-1]["value"])
+        gain = highest["value"] - max(first["value"], last["value"])
         peak = highest if gain >= MIN_GAIN else None
-        yield say("refinement", context, steps[0], steps[-1], peak)
+        yield say("refinement", context, first, last, peak)
 
 
 def _describe_lead(context: Context, subject: str, other: str, rows: Frame) -> str:
@@ -228,13 +231,15 @@ def describe_next_labels(context: Context) -> Sentences:
     if level is not None and 2 * level <= last:
         yield say("level", context, level, last)
     elif len(complete) > 1:
-        gain = complete["mean"][-1] - complete["mean"][-2]
+        before_last, mean_before = complete.select("k", "mean").row(-2)
+        gain = complete["mean"][-1] - mean_before
         if gain > LEVEL_CHANGE:
-            yield say("still_rising", context, complete["k"][-2], last, gain)
+            yield say("still_rising", context, before_last, last, gain)
     rows = context.budget
     if has_gains(rows):
         unknown = rows["next_gain"].is_nan().sum()
-        yield say("budget", context, recommended_class(rows), unknown, len(rows))
+        recommended = recommended_class(rows)
+        yield say("budget", context, recommended, unknown, len(rows))
     if context.target is not None:
         answers = labels_for_target(context.evaluation, context.target)
         yield from describe_targets(answers.filter(encoder=context.best))
@@ -400,8 +405,9 @@ def write_headline(context: Context) -> Headline:
     good the best encoder is, and what limits the number of examples.
     """
     k = context.k
-    details = [say("one_set", context), say("random_ranking", context)]
-    details = [*filter(None, details), *describe_accuracy(context)]
+    cautions = [say("one_set", context), say("random_ranking", context)]
+    details = [caution for caution in cautions if caution]
+    details += describe_accuracy(context)
     for failure in describe_no_success(context):
         first = failure.partition(". ")[0]
         return Headline(f"{first}.", details, k)
@@ -410,11 +416,13 @@ def write_headline(context: Context) -> Headline:
 
     facts = []
     rarest = context.rarest
-    if rarest.complete_to_k < context.curve()["k"][-1]:
+    curve = context.curve()
+    largest_k = curve["k"][-1]
+    if rarest.complete_to_k < largest_k:
         facts.append(say("limit", k, rarest))
     last = None
     has_gain = False
-    complete = context.curve().filter("complete", pl.col("k") > k)
+    complete = curve.filter("complete", pl.col("k") > k)
     if not complete.is_empty():
         last = complete.row(-1, named=True)
         has_gain = last["mean"] - context.point["mean"] >= MIN_RISE
@@ -489,10 +497,14 @@ def _make_card(
 def _answer_encoder(context: Context) -> tuple[str, str, str]:
     """Return the best encoder, or two if their difference is open; a sentence, and advice."""
     best, *others = context.ranking(context.k)
-    other = others[0] if others else None
-    rows = context.difference_at(context.k, best, other) if other else []
-    row = next(iter(rows), None)
+    other = None
+    row = None
+    if others:
+        other = others[0]
+        rows = context.difference_at(context.k, best, other)
+        row = next(iter(rows), None)
     is_open = row is not None and row["low"] is not None and row["low"] <= 0
+    answer = f"{best} or {other}" if is_open else best
     if next(describe_no_success(context), None) is not None:
         advice = say("check_labels")
     elif is_random(best) or other is None:
@@ -501,7 +513,7 @@ def _answer_encoder(context: Context) -> tuple[str, str, str]:
         typed = context.typed_names.get(best, best)
         advice = say("use_encoder", best, learn_options(typed))
     text = say("encoder_card", context, row, other)
-    return f"{best} or {other}" if is_open else best, text, advice
+    return answer, text, advice
 
 
 def _answer_training(context: Context) -> tuple[str, str, str]:

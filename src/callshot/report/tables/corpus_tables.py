@@ -196,8 +196,9 @@ NEEDS_NOTE = (
 def examples_needed_table(results: CorpusResults, encoder: str, k: int) -> Table | None:
     """Return how many examples each call type needs for some levels of AP."""
     evaluation = results.evaluation
+    spread = main_spread(evaluation)
     points = evaluation.per_class.filter(
-        encoder=encoder, scoring="all", metric="map", spread=main_spread(evaluation)
+        encoder=encoder, scoring="all", metric="map", spread=spread
     )
     if points.is_empty():
         return None
@@ -206,14 +207,15 @@ def examples_needed_table(results: CorpusResults, encoder: str, k: int) -> Table
         curve = points.filter(label=eligible.label).sort("k")
         # As far as the class has k examples in every split.
         complete = curve.filter(pl.col("k") <= eligible.complete_to_k)
-        mean = next(iter(curve.filter(k=k)["mean"]), nan)
+        means_at_k = curve.filter(k=k)["mean"]
+        mean = next(iter(means_at_k), nan)
         row = [eligible.label, eligible.exemplars, mean]
         for level in LEVELS:
             # The first k at which the mean, or the 1st percentile, reaches the level
-            on_average = next(iter(complete.filter(pl.col("mean") >= level)["k"]), None)
-            nearly_always = next(
-                iter(complete.filter(pl.col("p01") >= level)["k"]), None
-            )
+            mean_reaches = complete.filter(pl.col("mean") >= level)
+            percentile_reaches = complete.filter(pl.col("p01") >= level)
+            on_average = next(iter(mean_reaches["k"]), None)
+            nearly_always = next(iter(percentile_reaches["k"]), None)
             text = MISSING if on_average is None else str(on_average)
             if nearly_always is not None:
                 text += f" ({nearly_always})"

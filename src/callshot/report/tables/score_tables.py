@@ -123,52 +123,65 @@ def score_table(
         if baselines.is_empty():
             continue
         names = unique_values(baselines, "name")
-        row_name = kind.capitalize() if len(names) > 1 else names[0]
-        baseline_notes += _describe_kind(baselines, row_name, len(names) > 1)
+        has_several = len(names) > 1
+        row_name = kind.capitalize() if has_several else names[0]
+        baseline_notes += _describe_kind(baselines, row_name, has_several)
         values = {column: _column_values(baselines, column) for column in columns}
         rows_of_kind = {row_name: baselines}
         if max(map(len, values.values())) > 1:  # an encoder has several
             rows_of_kind = {one: baselines.filter(name=one) for one in names}
         for head, group in rows_of_kind.items():
-            cells = [_column_values(group, column) or [nan] for column in columns]
-            foot.append([Cell(head), *(number(value) for value, *_ in cells)])
+            foot_row = [Cell(head)]
+            for column in columns:
+                in_column = _column_values(group, column) or [nan]
+                foot_row.append(number(in_column[0]))
+            foot.append(foot_row)
         if kind in underlines:
             is_crossed = False
             for column in columns:
                 best = max(values[column], default=inf)
                 for k in shown:
-                    if (*column, k) in points and points[*column, k]["mean"] > best:
+                    point = points.get((*column, k))
+                    if point is not None and point["mean"] > best:
                         lines[*column, k] = underlines[kind]
                         is_crossed = True
                         break
             other = row_name
-            if len(names) > 1:
+            if has_several:
                 other = f"every {kind} baseline of the encoder"
             notes.append(say("underlined", other, underlines[kind], is_crossed))
     if baseline_notes or foot:
         baseline_notes.append(TRAINED_NOTE)
-    last = {
-        (encoder, metric): points[encoder, metric, k] for encoder, metric, k in points
-    }
-    chances = [last[column]["chance"] if column in last else nan for column in columns]
-    foot.append([Cell("Chance"), *map(number, chances)])
+    chances = {}  # of each column, at its last k
+    for (encoder, metric, _), point in points.items():
+        chances[encoder, metric] = point["chance"]
+    chance_row = [Cell("Chance")]
+    for column in columns:
+        chance = chances.get(column, nan)
+        chance_row.append(number(chance))
+    foot.append(chance_row)
 
     cells_of_k, star_note = mark_shots(shown, results.evaluation.complete_shots)
     rows = []
     for k in shown:
         row = [cells_of_k[k]]
         for column in columns:
-            mean = points.get((*column, k), {}).get("mean", nan)
-            row.append(number(mean, underline=lines.get((*column, k), 0)))
+            point = points.get((*column, k), {})
+            mean = point.get("mean", nan)
+            underline = lines.get((*column, k), 0)
+            row.append(number(mean, underline=underline))
         rows.append(row)
     notes += baseline_notes
     notes.append("Chance: what a random ranking scores.")
     notes.append(f"The spread {spread} is {SPREADS[spread]}.")
     name, title = SCORE_TITLES[scoring]
+    heads = [Column("k")]
+    for encoder, metric in columns:
+        heads.append(Column(METRIC_NAMES[metric], encoder))
     return Table(
         name,
         f"{results.corpus}: {title}, {spread}",
-        [Column("k"), *(Column(METRIC_NAMES[m], encoder) for encoder, m in columns)],
+        heads,
         [*rows, *foot],
         foot=len(foot),
         notes=[star_note, *(("", note) for note in notes)],
