@@ -126,7 +126,9 @@ def count_activity(
     hours = {hour for hour, _ in detections}
     for hour in sorted(hours | minutes.keys()):
         recorded = round(minutes.get(hour, 0.0), MINUTE_DIGITS)
-        rows += [(*hour, label, detections[hour, label], recorded) for label in labels]
+        for label in labels:
+            count = detections[hour, label]
+            rows.append((*hour, label, count, recorded))
     return pl.DataFrame(rows, schema=dict(ACTIVITY), orient="row")
 
 
@@ -146,7 +148,9 @@ def write_activity(events: Frame, recordings: RecordingFolder, out: Path) -> int
     """
     times = {}
     for name, duration_s in recordings.durations_s.items():
-        times[name] = find_clock_time(recordings.find_file(name), name), duration_s
+        path = recordings.find_file(name)
+        clock = find_clock_time(path, name)
+        times[name] = (clock, duration_s)
     if not any(clock for clock, _ in times.values()):
         raise InputError(f"{recordings.library.root}: {NO_CLOCK}")
     counts = count_activity(events, times)
@@ -162,8 +166,8 @@ def plan_activity(counts: Frame) -> Pages:
     """Yield pages of heat maps of a frame with the columns of ACTIVITY."""
     if counts.is_empty():
         return
-    dates = counts.select(pl.date_range(pl.min("date"), pl.max("date")))
-    days = dates.to_series().to_list()
+    all_dates = pl.date_range(pl.min("date"), pl.max("date"))
+    days = counts.select(all_dates).to_series().to_list()
     labels = choose_labels(counts)
     parts = {label: counts.filter(label=label) for label in labels}
     minutes = fill_days(parts[labels[0]], "recorded_minutes", days)
@@ -173,15 +177,22 @@ def plan_activity(counts: Frame) -> Pages:
     fitting = [step for step in STEPS if len(days) <= MAX_ROWS * step]
     step = fitting[0] if fitting else max(STEPS)  # days in a row of a map
     maps = []
+    highest = 1.0
     for name, part in parts.items():
-        title = f"{name}: {part['detections'].sum()}"
-        maps.append((title, pool_days(fill_days(part, "detections", days), step)))
-    highest = max(1.0, *(float(np.nanmax(values)) for _, values in maps))
-    panel_in = min(max(ROW_IN * len(maps[0][1]), MIN_PANEL_IN), MAX_PANEL_IN)
+        total_of_class = part["detections"].sum()
+        by_day = fill_days(part, "detections", days)
+        values = pool_days(by_day, step)
+        maps.append((f"{name}: {total_of_class}", values))
+        highest = max(highest, float(np.nanmax(values)))
+    _, first_values = maps[0]
+    wanted_in = ROW_IN * len(first_values)
+    panel_in = min(max(wanted_in, MIN_PANEL_IN), MAX_PANEL_IN)
     columns = 1 if len(days) <= FEW_DAYS else COLUMNS
-    rows = int((PAGE_HEIGHT_IN - ABOVE_IN) // (panel_in + TITLE_IN))
+    room_in = PAGE_HEIGHT_IN - ABOVE_IN
+    rows = int(room_in // (panel_in + TITLE_IN))
     maps_per_page = columns * max(1, rows)
-    short = find_short(pool_days(minutes, step))
+    pooled_minutes = pool_days(minutes, step)
+    short = find_short(pooled_minutes)
     options = (days[::step], step, short, panel_in, columns, highest)
     yield from make_pages("activity", maps, maps_per_page, _compose, *options)
 
@@ -254,7 +265,8 @@ def _compose(
     width_in = PAGE_WIDTH_IN
     if not is_wide:
         width_in *= max(columns, 1.4) / COLUMNS
-    figure.set_size_inches(width_in, rows * (panel_in + TITLE_IN) + ABOVE_IN)
+    height_in = rows * (panel_in + TITLE_IN) + ABOVE_IN
+    figure.set_size_inches(width_in, height_in)
     axes = add_panels(figure, len(maps), columns)[:, 0]
     room_pt = 72 * (width_in / columns - TITLE_ROOM_IN)
     days_per_tick = math.ceil(len(days) / MAX_DATES)
@@ -275,8 +287,10 @@ def _compose(
         ax.spines[:].set_visible(True)
         if is_wide:
             for day, hour in np.argwhere(counts > 0):
-                colour = "white" if counts[day, hour] > DARK * highest else INK
-                text = f"{counts[day, hour]:.0f}"
+                count = counts[day, hour]
+                is_dark = count > DARK * highest
+                colour = "white" if is_dark else INK
+                text = f"{count:.0f}"
                 place = {"ha": "center", "va": "center", "fontsize": NUMBER_SIZE}
                 ax.text(hour + 0.5, day + 0.5, text, color=colour, **place)
         ax.set(xlim=(0, HOURS), ylim=(len(days), 0), xticks=range(0, HOURS + 1, 6))

@@ -106,16 +106,20 @@ def measure_overlap(examples: Vectors, background: Background | None) -> float |
     covariances = background.covariances
     shares: list[float] = []
     for start in range(0, len(means), BLOCK_MEANS):  # to save memory
-        block = np.array(means[start : start + BLOCK_MEANS])
+        end = start + BLOCK_MEANS
+        block = np.array(means[start:end])
         layer = covariances.whole.find_discriminants(block)
         scores = layer(vectors)  # (examples, means)
         background_scores = score_held_out(block, background, covariances)
-        for column, is_held_out in enumerate(held_out[start : start + BLOCK_MEANS]):
-            is_other_label = label != label[is_held_out][0]
+        for column, is_held_out in enumerate(held_out[start:end]):
+            own_label = label[is_held_out][0]
+            is_other_label = label != own_label
             others = [background_scores[:, column], scores[is_other_label, column]]
             other_scores = np.sort(np.concatenate(others))
-            lower = np.searchsorted(other_scores, scores[is_held_out, column])
-            shares += (1 - lower / len(other_scores)).tolist()
+            own_scores = scores[is_held_out, column]
+            lower = np.searchsorted(other_scores, own_scores)
+            share_of_lower = lower / len(other_scores)
+            shares += (1 - share_of_lower).tolist()
     return float(np.mean(shares)) if shares else None
 
 

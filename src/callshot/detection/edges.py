@@ -127,15 +127,17 @@ def find_band(signal: NDArray[np.float32], rate_hz: float, step_s: float) -> Edg
     In each twelfth of an octave, the call is the columns of the clip that have ten times the power
     of the quietest quarter of columns.
     """
-    edges_hz = np.geomspace(
-        rate_hz / 2 ** (OCTAVES + 1), rate_hz / 2, OCTAVES * TONES + 1
-    )
-    columns = max(4, round(len(signal) / rate_hz / step_s))
+    lowest_hz = rate_hz / 2 ** (OCTAVES + 1)
+    edges_hz = np.geomspace(lowest_hz, rate_hz / 2, OCTAVES * TONES + 1)
+    duration_s = len(signal) / rate_hz
+    columns = max(4, round(duration_s / step_s))
     levels = measure_spectrogram(signal, rate_hz, edges_hz, columns, 2 * step_s)
     rising = levels[::-1]  # (tones, columns), low tones first
-    power = 10 ** (rising / 10) * np.diff(edges_hz)[:, None]
+    widths_hz = np.diff(edges_hz)[:, None]
+    power = 10 ** (rising / 10) * widths_hz
     quiet = np.quantile(power, 0.25, axis=1, keepdims=True)
-    power_of_call = np.where(power > CLEAR * quiet, power, 0.0).sum(axis=1)
+    is_clear = power > CLEAR * quiet
+    power_of_call = np.where(is_clear, power, 0.0).sum(axis=1)
     if not power_of_call.any():  # a sound without pauses has no background
         power_of_call = power.sum(axis=1)
     share_below = np.cumsum(power_of_call) / power_of_call.sum()
@@ -156,16 +158,19 @@ def measure_band(
     padded = np.pad(signal, (step // 2, length))
     frames = np.lib.stride_tricks.sliding_window_view(padded, length)
     columns = max(1, len(signal) // step)
+    frame_of_column = frames[: columns * step : step]
     low_bin, high_bin = np.array(band_hz) * length / rate_hz
     first_bin = min(math.floor(low_bin), step)  # the bin `step` is half the rate
     end_bin = max(first_bin + 1, math.ceil(high_bin))
-    spectra = rfft(frames[: columns * step : step] * hann)
+    spectra = rfft(frame_of_column * hann)
     inside = spectra[:, first_bin:end_bin]
     squares = np.square(inside.real) + np.square(inside.imag)
     sums = squares.sum(axis=1, dtype=np.float64)
     # A sine is spread over bins by the window, 1.5 times its power in all.
-    power = sums * (2 / hann.sum()) ** 2 / 1.5
-    levels: FloatArray = 10 * np.log10(np.maximum(power, SILENCE))
+    gain = (2 / hann.sum()) ** 2
+    power = sums * gain / 1.5
+    not_zero = np.maximum(power, SILENCE)
+    levels: FloatArray = 10 * np.log10(not_zero)
     return levels
 
 
@@ -272,10 +277,9 @@ class CallFinder:
         """
         span_start_s, span_end_s = span_s
         margin_s = 2 * max(self.spacing.window_s, self.spacing.call_s[label])
-        around_s = (
-            max(0.0, span_start_s - margin_s),
-            min(self.duration_s, span_end_s + margin_s),
-        )
+        read_start_s = max(0.0, span_start_s - margin_s)
+        read_end_s = min(self.duration_s, span_end_s + margin_s)
+        around_s = (read_start_s, read_end_s)
         begin_s, step_s, levels_around = self.read_levels(around_s, shape)
         first = max(0, round((span_start_s - begin_s) / step_s))
         end = max(first, round((span_end_s - begin_s) / step_s))
@@ -288,7 +292,8 @@ class CallFinder:
             start_s = begin_s + step_s * (first + run_first)
             end_s = begin_s + step_s * (first + run_end)
             is_long = end_s - start_s >= shape.min_s - ROUNDING_S
-            is_loud = heights[run_first:run_end].max() >= PEAK_SHARE
+            peak = heights[run_first:run_end].max()
+            is_loud = peak >= PEAK_SHARE
             if is_long and is_loud:
                 yield start_s, end_s
 
@@ -340,21 +345,24 @@ def find_sound(
     """
     span_start_s, span_end_s = span_s
     step_s = float(np.clip(call_s / COLUMNS, *COLUMNS_S))
-    shape = CallShape(MIN_SHARE * call_s, PAUSE_SHARE * call_s, step_s, *band_hz)
+    min_s = MIN_SHARE * call_s
+    pause_s = PAUSE_SHARE * call_s
+    shape = CallShape(min_s, pause_s, step_s, *band_hz)
     # The span is the one active window, and "" the label of its calls.
     window_s = span_end_s - span_start_s
     spacing = Spacing(window_s, window_s, {"": call_s})
     duration_s = reader.recording.duration_s
     finder = CallFinder(reader, channel, duration_s, spacing, {"": shape})
-    calls = finder.find_calls(
-        "", span_s, np.array([span_start_s]), np.array([span_end_s])
-    )
+    window_starts_s = np.array([span_start_s])
+    window_ends_s = np.array([span_end_s])
+    calls = finder.find_calls("", span_s, window_starts_s, window_ends_s)
     start_s, end_s = max(calls, key=lambda edges: edges[1] - edges[0])
     if end_s - start_s <= LONG * call_s:
         return start_s, end_s
     begin_s, step_s, levels = finder.read_levels(span_s, shape)
     columns = round(call_s / step_s)
-    start_s = begin_s + step_s * find_loudest(levels, columns)
+    loudest = find_loudest(levels, columns)
+    start_s = begin_s + step_s * loudest
     end_s = start_s + step_s * columns
     return max(span_start_s, start_s), min(span_end_s, end_s)
 
@@ -379,17 +387,20 @@ def find_missed(
     Calls and windows are in order of time.
     """
     missed: list[Edges] = []
+    first_s, last_s = edges_s
     call_starts_s = np.array([start_s for start_s, _ in calls] + [np.inf])
     call_ends_s = np.array([end_s for _, end_s in calls])
     # The first call that ends after a window starts; the infinite start stands for none.
     next_calls = np.searchsorted(call_ends_s, starts_s, "right")
     has_no_call = call_starts_s[next_calls] >= ends_s
     for row in np.flatnonzero(has_no_call).tolist():
-        start_s = max(float(starts_s[row]), edges_s[0])
-        end_s = min(float(ends_s[row]), edges_s[1])
-        if missed and start_s <= missed[-1][1] + ROUNDING_S:
-            earlier_start_s, _ = missed.pop()
-            start_s = earlier_start_s
+        start_s = max(float(starts_s[row]), first_s)
+        end_s = min(float(ends_s[row]), last_s)
+        if missed:
+            earlier_start_s, earlier_end_s = missed[-1]
+            if start_s <= earlier_end_s + ROUNDING_S:
+                missed.pop()
+                start_s = earlier_start_s
         missed.append((start_s, end_s))
     return missed
 
@@ -469,6 +480,8 @@ def merge_windows(
         label = labels[stretch.strongest]
         is_own = labels[stretch.first : stretch.last + 1] == label
         own = stretch.first + np.flatnonzero(is_own)
+        own_starts_s = starts_s[own]
+        own_ends_s = ends_s[own]
         edges_s = refine_edges(
             float(starts_s[stretch.first]),
             float(starts_s[stretch.last]),
@@ -479,12 +492,13 @@ def merge_windows(
         )
         spans = [edges_s]
         if find_calls is not None:
-            spans = find_calls(label, edges_s, starts_s[own], ends_s[own])
+            spans = find_calls(label, edges_s, own_starts_s, own_ends_s)
         for start_s, end_s in spans:
-            first = np.searchsorted(ends_s[own], start_s, "right")
-            end = np.searchsorted(starts_s[own], end_s, "left")
+            first = np.searchsorted(own_ends_s, start_s, "right")
+            end = np.searchsorted(own_starts_s, end_s, "left")
             overlapping = own[first:end]
-            rows.append(int(overlapping[scores[overlapping].argmax()]))
+            strongest = scores[overlapping].argmax()
+            rows.append(int(overlapping[strongest]))
             edges.append((round(start_s, DIGITS), round(end_s, DIGITS)))
     # Windows of two stretches may overlap, and the later one have the earlier call.
     order = []
@@ -498,11 +512,13 @@ def merge_windows(
             latest[label] = number
             continue
         earlier_start_s, earlier_end_s = edges[earlier]
-        edges[earlier] = (earlier_start_s, max(earlier_end_s, end_s))
+        latest_end_s = max(earlier_end_s, end_s)
+        edges[earlier] = (earlier_start_s, latest_end_s)
         rows[earlier] = max(rows[earlier], rows[number], key=scores.__getitem__)
     events = {name: column[rows][order] for name, column in windows.items()}
-    events["start_s"] = np.array([edges[number][0] for number in order])
-    events["end_s"] = np.array([edges[number][1] for number in order])
+    ordered_edges = [edges[number] for number in order]
+    events["start_s"] = np.array([start_s for start_s, _ in ordered_edges])
+    events["end_s"] = np.array([end_s for _, end_s in ordered_edges])
     return events
 
 
@@ -547,16 +563,20 @@ def _drop_parts_of_calls(
     """Drop stretches that are part of a stronger neighbour; return the others in order of time."""
     # In order of time, all stronger than the one that is compared.
     kept: list[_Stretch] = []
-    for stretch in sorted(run, key=lambda item: -scores[item.strongest]):
-        rows = slice(stretch.first, stretch.last + 1)
-        touches_kept = np.zeros(stretch.last + 1 - stretch.first, bool)  # windows
+    strongest_first = sorted(run, key=lambda item: -scores[item.strongest])
+    for stretch in strongest_first:
+        end = stretch.last + 1
+        rows = slice(stretch.first, end)
+        touches_kept = np.zeros(end - stretch.first, bool)  # windows
         position = bisect(kept, stretch.first, key=lambda item: item.first)
         if position > 0:
             before = kept[position - 1]
-            touches_kept |= starts_s[rows] <= ends_s[before.last] + ROUNDING_S
+            before_end_s = ends_s[before.last]
+            touches_kept |= starts_s[rows] <= before_end_s + ROUNDING_S
         if position < len(kept):
             after = kept[position]
-            touches_kept |= ends_s[rows] >= starts_s[after.first] - ROUNDING_S
+            after_start_s = starts_s[after.first]
+            touches_kept |= ends_s[rows] >= after_start_s - ROUNDING_S
         if not touches_kept.all():
             kept.insert(position, stretch)
     return kept

@@ -112,7 +112,8 @@ def measure_site(index: Index, examples: FloatMatrix) -> Site:
     total = max(1, len(index))
     # The sample has every `step`-th window, and every `quiet_step`-th quiet window.
     step = math.ceil(total / MAX_SAMPLE)
-    quiet_step = math.ceil(round(total * QUIET_SHARE + 1) / MAX_SAMPLE)
+    quiet_total = round(total * QUIET_SHARE + 1)
+    quiet_step = math.ceil(quiet_total / MAX_SAMPLE)
     count = 0
     quiet_count = 0
     root_sum = np.zeros(index.settings.dimension)
@@ -127,12 +128,14 @@ def measure_site(index: Index, examples: FloatMatrix) -> Site:
             levels = np.concatenate([part["rms_dbfs"] for part in parts])
             vectors = [part["vector"] for part in parts]
             audible = np.flatnonzero(~(levels <= SILENCE_DBFS))  # also NaN
-            roots = find_roots(select_rows(vectors, audible[::step]))
+            sample = select_rows(vectors, audible[::step])
+            roots = find_roots(sample)
             root_sum += roots.sum(axis=0)
             square_sum += np.einsum("nd,nd->d", roots, roots)
             count += len(roots)
             quiet = find_quiet(levels, audible)[::quiet_step]
-            quiet_sum += find_roots(select_rows(vectors, quiet)).sum(axis=0)
+            quiet_sample = select_rows(vectors, quiet)
+            quiet_sum += find_roots(quiet_sample).sum(axis=0)
             quiet_count += len(quiet)
     mean = root_sum / max(1, count)
     mean_square = square_sum / max(1, count)
@@ -141,7 +144,8 @@ def measure_site(index: Index, examples: FloatMatrix) -> Site:
     share = count / (count + EXAMPLES_WEIGHT)  # of the windows
     variance = share * window_variance + (1 - share) * example_variance
     scale = np.where(variance > 0, np.sqrt(variance), 1.0)
-    background = quiet_sum / max(1, quiet_count) / scale
+    quiet_mean = quiet_sum / max(1, quiet_count)
+    background = quiet_mean / scale
     return Site(scale, background, quiet_count)
 
 
@@ -333,7 +337,8 @@ class NearestMeanDetector:
         `means` (classes, dimensions) take the place of those of the detector.
         """
         # Columns of scores are the classes, then the other sounds, which are never a class.
-        scorer = ShareScorer(np.vstack([means, self.others]), self.site.background)
+        all_means = np.vstack([means, self.others])
+        scorer = ShareScorer(all_means, self.site.background)
         scaled_blocks = map(self.site.transform, split_blocks(parts))
         scores = np.concatenate([scorer.score(scaled) for scaled in scaled_blocks])
         nearest = scorer.find_nearest(scores)

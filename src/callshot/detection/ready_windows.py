@@ -116,8 +116,10 @@ def measure_space(parts: Sequence[Rows]) -> Space:
     for rows in parts:
         levels = np.array(rows["rms_dbfs"])
         audible = np.flatnonzero(~(levels <= SILENCE_DBFS))[::step]
-        samples.append(rows["vector"][audible])
-        quiet.append(rows["vector"][find_quiet(levels, audible)])
+        vectors = rows["vector"]
+        quiet_rows = find_quiet(levels, audible)
+        samples.append(vectors[audible])
+        quiet.append(vectors[quiet_rows])
     if not any(map(len, samples)):  # all is silent
         samples = [rows["vector"][::step] for rows in parts]
         quiet = samples
@@ -126,8 +128,9 @@ def measure_space(parts: Sequence[Rows]) -> Space:
     scale = np.where(spread > 0, spread, 1.0)
     background = find_roots(np.concatenate(quiet)).mean(axis=0)
     centred = (roots - roots.mean(axis=0)) / scale
-    _, vectors = np.linalg.eigh(centred.T @ centred)  # columns, by rising variance
-    falling = vectors.T[::-1]
+    covariance = centred.T @ centred
+    _, rising = np.linalg.eigh(covariance)  # columns, by rising variance
+    falling = rising.T[::-1]
     components = np.ascontiguousarray(falling[:COMPONENTS], np.float32)
     return Space(scale, background / scale, components, count)
 
@@ -202,12 +205,15 @@ class ReadyWindows:
         if entry is not None and entry.stamp == stamp:
             self.finished.add(name)
             files = list(entry.spans)
-            own = [file for file, part in known.items() if part.recording == name]
-            for file in {*own} - {*files}:  # of the first try to read a damaged file
+            own = {file for file, part in known.items() if part.recording == name}
+            for file in own - {*files}:  # of the first try to read a damaged file
                 del known[file]
         else:
-            matches = [SPAN_NAME.fullmatch(path.name) for path in paths]
-            files = [match[0] for match in matches if match and match["stamp"] == stamp]
+            files = []
+            for path in paths:
+                match = SPAN_NAME.fullmatch(path.name)
+                if match and match["stamp"] == stamp:
+                    files.append(path.name)
         new = [file for file in files if file not in known]
         return {file: (name, read_span(folder / file, settings)) for file in new}
 
@@ -224,14 +230,16 @@ class ReadyWindows:
         for part in self.parts:
             if part.recording != name:
                 continue
-            shared_s = np.minimum(part.end_s, end_s) - np.maximum(part.start_s, start_s)
-            shared_s = shared_s.round(6)
+            earliest_end_s = np.minimum(part.end_s, end_s)
+            latest_start_s = np.maximum(part.start_s, start_s)
+            shared_s = (earliest_end_s - latest_start_s).round(6)
             # Twice the distance from the middle of each window to that of the span.
             away_s = np.abs(part.start_s + part.end_s - start_s - end_s)
             row = int(np.lexsort((away_s, -shared_s))[0])
             rank = (float(shared_s[row]), -float(away_s[row]))
             window_s = float(part.end_s[row] - part.start_s[row])
-            has_half = 2 * shared_s[row] >= min(end_s - start_s, window_s)
+            shorter_s = min(end_s - start_s, window_s)
+            has_half = 2 * shared_s[row] >= shorter_s
             if has_half and rank > highest:
                 best = part.rows["vector"][row]
                 highest = rank
@@ -268,8 +276,10 @@ class ReadyWindows:
         for part in parts:
             scores = part.sketch @ sketch_direction
             for start_s, end_s in answered.get(part.recording, ()):
-                scores[(part.start_s < end_s) & (part.end_s > start_s)] = -np.inf
-            scores[part.rms_dbfs <= SILENCE_DBFS] = -np.inf
+                overlaps = (part.start_s < end_s) & (part.end_s > start_s)
+                scores[overlaps] = -np.inf
+            is_silent = part.rms_dbfs <= SILENCE_DBFS
+            scores[is_silent] = -np.inf
             parts_of_scores.append(scores)
         approximate = np.concatenate(parts_of_scores)
         candidates = np.flatnonzero(approximate > -np.inf)
@@ -278,17 +288,21 @@ class ReadyWindows:
             candidates = np.sort(highest)
 
         # Scores of whole vectors rank the candidates.
-        first_numbers = np.cumsum([0, *(len(part.start_s) for part in parts)])
+        lengths = [len(part.start_s) for part in parts]
+        first_numbers = np.cumsum([0, *lengths])
         part_of_candidate = np.searchsorted(first_numbers, candidates, "right") - 1
         towards_mean = mean - space.background
         square_length = max(float(towards_mean @ towards_mean), TINY)
         found = []
         for number in np.unique(part_of_candidate):
             part = parts[number]
-            rows = candidates[part_of_candidate == number] - first_numbers[number]
-            scaled = space.transform(part.rows["vector"][rows])
+            candidates_of_part = candidates[part_of_candidate == number]
+            rows = candidates_of_part - first_numbers[number]
+            vectors = part.rows["vector"][rows]
+            scaled = space.transform(vectors)
             exact = scaled @ direction + offset
-            shares = (scaled - space.background) @ towards_mean / square_length
+            above_background = scaled - space.background
+            shares = above_background @ towards_mean / square_length
             for row, score, share in zip(rows, exact, shares, strict=True):
                 window = FoundWindow(
                     recording=part.recording,
@@ -355,8 +369,9 @@ def sample_windows(space: Space, parts: list[Part], count: int = MAX_SOUNDS) -> 
             farthest_first = rows[np.argsort(-distance, kind="stable")]
             far = farthest_first[: quota // 2]
             others = np.setdiff1d(rows, far)
-            positions = np.linspace(0, len(others) - 1, quota - len(far)).round()
-            rows = np.union1d(far, others[positions.astype(int)])
+            spaced = np.linspace(0, len(others) - 1, quota - len(far)).round()
+            positions = spaced.astype(int)
+            rows = np.union1d(far, others[positions])
         names += [part.recording] * len(rows)
         starts_s.append(part.start_s[rows])
         ends_s.append(part.end_s[rows])
