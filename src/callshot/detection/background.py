@@ -325,7 +325,8 @@ def find_event_scores(scores: FloatArray, background: Background) -> FloatArray:
     thresholds = -np.sort(-finite)  # the highest first
     # Each window that reaches a threshold is an event, less the pairs that are merged.
     windows = np.arange(1, len(thresholds) + 1)
-    merged = np.searchsorted(np.sort(-merged_at), -thresholds, side="right")
+    falling_merged_at = np.sort(-merged_at)
+    merged = np.searchsorted(falling_merged_at, -thresholds, side="right")
     most_events = np.maximum.accumulate(windows - merged)  # down to each threshold
     is_further_event = np.diff(most_events, prepend=0) > 0
     return np.asarray(thresholds[is_further_event])
@@ -384,18 +385,20 @@ def false_alarm_factor(
     continues_event = (label[1:] == label[:-1]) & follows_previous
     begins_event = (label >= 0) & np.append(True, ~continues_event)
     windows = np.bincount(background.number)  # of each recording
-    recording_of_event = background.number[order][begins_event]
-    events = np.bincount(
-        recording_of_event, minlength=len(windows)
-    )  # of each recording
+    recording_of_window = background.number[order]
+    recording_of_event = recording_of_window[begins_event]
+    # Events of each recording
+    events = np.bincount(recording_of_event, minlength=len(windows))
     total = events.sum()
     variance = 1 / (allowed * classes)  # of the logarithm of the number of events
     recordings = np.count_nonzero(windows)
     if total > 0 and recordings > 1:
         expected = windows * total / windows.sum()
         squares = np.square(events - expected).sum() * recordings / (recordings - 1)
-        variance = max(variance, float(squares) / float(total) ** 2)
-    return math.exp(DEVIATIONS * math.sqrt(variance))
+        over_recordings = float(squares) / float(total) ** 2
+        variance = max(variance, over_recordings)
+    deviation = math.sqrt(variance)
+    return math.exp(DEVIATIONS * deviation)
 
 
 def _order_windows(background: Background) -> tuple[IntArray, Mask]:

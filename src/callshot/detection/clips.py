@@ -97,8 +97,10 @@ def write_clips(
         for event in chosen.iter_rows(named=True):
             name = event["recording"]
             short_name = UNSAFE.sub("_", PurePosixPath(name).stem)[:MAX_STEM]
-            stem = f"{folders[event['label']]}/{event['rank']:03d}_{short_name}"
-            stem += f"_{event['start_s']:.1f}s"
+            folder_of_label = folders[event["label"]]
+            rank = event["rank"]
+            start_s = event["start_s"]
+            stem = f"{folder_of_label}/{rank:03d}_{short_name}_{start_s:.1f}s"
             path = recordings.find_file(name)
             try:
                 rows.append(_cut_clip(event, path, folder, stem, options))

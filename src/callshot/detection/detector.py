@@ -178,8 +178,10 @@ def find_curves(
         return {}
     examples_of_class = model.counts[model.label]  # for each example
     is_reviewed = model.examples.spans.frame["reviewed"].to_numpy()
-    confirmed_rows = np.flatnonzero(is_reviewed & (examples_of_class > 1))
-    rejected_rows = np.flatnonzero(np.isin(model.rejected.label, model.classes))
+    has_others = examples_of_class > 1
+    is_known = np.isin(model.rejected.label, model.classes)
+    confirmed_rows = np.flatnonzero(is_reviewed & has_others)
+    rejected_rows = np.flatnonzero(is_known)
     if len(confirmed_rows) == 0 or len(rejected_rows) == 0:
         return {}
 
@@ -189,13 +191,15 @@ def find_curves(
     sums = model.means[confirmed_class] * count
     means_of_others = (sums - confirmed) / (count - 1)
     # Row n is confirmed call n, column n the mean of the others of its class: (calls, calls).
-    scores = make_scorer(means_of_others, background).score(confirmed)
-    confirmed_scores = np.diagonal(scores)
+    scorer_of_others = make_scorer(means_of_others, background)
+    scores_by_others = scorer_of_others.score(confirmed)
+    confirmed_scores = np.diagonal(scores_by_others)
 
     rejected = model.rejected.take(rejected_rows)
     rejected_class = np.searchsorted(model.classes, rejected.label)
-    scores = make_scorer(model.means, background).score(rejected.matrix)
-    rejected_scores = scores[np.arange(len(rejected)), rejected_class]
+    scorer = make_scorer(model.means, background)
+    scores_of_classes = scorer.score(rejected.matrix)
+    rejected_scores = scores_of_classes[np.arange(len(rejected)), rejected_class]
 
     scores = np.append(confirmed_scores, rejected_scores)
     is_right = np.repeat([True, False], [len(confirmed), len(rejected)])

@@ -251,8 +251,10 @@ def _parse_cells(annotation: Row) -> Row:
         present = [cells[synonym] for synonym in synonyms if synonym in cells]
         cell = present[0] if present else None
         text = "" if cell is None else str(cell)
+        event[name] = None
         is_missing = text.strip().lower() in MISSING
-        event[name] = None if is_missing else parse_number(text, name)
+        if not is_missing:
+            event[name] = parse_number(text, name)
     event["runner_up"] = cells.get("runnerup")
     event["clock"] = cells.get("clock")
     verdict = cells.get("confirmed")

@@ -277,20 +277,23 @@ def read_clips(
     rows = []
     for call in read_as(calls, grid.rate_hz, settings).rows():
         # The middle of the call, as a span of the recording at the encoder's speed.
-        excess_s = max(0.0, call["end_s"] - call["start_s"] - MAX_CLIP_S)
+        call_s = call["end_s"] - call["start_s"]
+        excess_s = max(0.0, call_s - MAX_CLIP_S)
         start = grid.to_samples(call["start_s"] + excess_s / 2)
         end = max(start + 1, grid.to_samples(call["end_s"] - excess_s / 2))
         call["start_s"] = start / grid.rate_hz
         call["end_s"] = end / grid.rate_hz
         call["source_rate_hz"] = headers[call["path"]].rate_hz * grid.speed
         rows.append(call)
-    spans = Spans.from_rows(rows, root=calls.root).with_columns(
-        passband_hz=read_at_speed(spec).band
-    )
-    clips = [
-        None if isinstance(signal, InputError) else to_pcm(signal).tobytes()
-        for _, signal in load_audio(spans)
-    ]
+    band_hz = read_at_speed(spec).band
+    middles = Spans.from_rows(rows, root=calls.root)
+    spans = middles.with_columns(passband_hz=band_hz)
+    clips: list[bytes | None] = []
+    for _, signal in load_audio(spans):
+        if isinstance(signal, InputError):
+            clips.append(None)
+        else:
+            clips.append(to_pcm(signal).tobytes())
     column = pl.Series("clip", clips, pl.Binary)
     return replace(calls, frame=calls.frame.with_columns(column))
 
@@ -352,10 +355,12 @@ def mix_examples(
     vectors = []
     with open_workers(spec, device=options.device, threads=options.threads) as workers:
         for location, clip in calls:
+            example = from_pcm(clip)
             windows: list[Float32Array] = []
-            for signal in mix_example(from_pcm(clip), quiet, location, grid.rate_hz):
+            for signal in mix_example(example, quiet, location, grid.rate_hz):
                 windows += split_call(signal, grid.window)
-            embedded = workers.submit_windows(windows)()
+            wait = workers.submit_windows(windows)
+            embedded = wait()
             vectors.append(embedded.mean(axis=0, dtype=np.float64))
     return replace(mixed, matrix=np.array(vectors, np.float32))
 

@@ -55,7 +55,8 @@ def find_partners(
     ordered = annotations.with_row_index().sort("start_s", maintain_order=True)
     by_recording = ordered.partition_by("recording", as_dict=True)
     numbered = detections.with_row_index()
-    for recording, part in numbered.partition_by("recording", as_dict=True).items():
+    parts = numbered.partition_by("recording", as_dict=True)
+    for recording, part in parts.items():
         if recording not in by_recording:
             continue
         annotated = by_recording[recording]
@@ -71,10 +72,12 @@ def find_partners(
             spans, firsts, ends, strict=True
         ):
             near = slice(first, end)
-            latest_start_s = np.maximum(starts_s[near], start_s)
-            earliest_end_s = np.minimum(ends_s[near], end_s)
+            near_starts_s = starts_s[near]
+            near_ends_s = ends_s[near]
+            latest_start_s = np.maximum(near_starts_s, start_s)
+            earliest_end_s = np.minimum(near_ends_s, end_s)
             shared_s = np.maximum(earliest_end_s - latest_start_s, 0.0)
-            both_s = ends_s[near] - starts_s[near] + (end_s - start_s)
+            both_s = near_ends_s - near_starts_s + (end_s - start_s)
             iou = shared_s / (both_s - shared_s)
             order = np.argsort(-iou, kind="stable")
             matching = order[iou[order] >= min_iou]
@@ -170,24 +173,30 @@ def measure(
     counts = {name: np.zeros(recordings) for name in names}  # over all classes
     ap_of_classes = []
     for ranked in classes:
-        kept = slice(None) if threshold is None else ranked.score >= threshold
-        recording = ranked.recording[kept]
-        outcome = ranked.outcome[kept]
+        recording = ranked.recording
+        outcome = ranked.outcome
+        if threshold is not None:
+            reaches = ranked.score >= threshold
+            recording = recording[reaches]
+            outcome = outcome[reaches]
         counts["annotated"] += ranked.annotated
         counts["detected"] += np.bincount(recording, minlength=recordings)
         for number, name in enumerate(COUNTS):
             recording_of_outcome = recording[outcome == number]
             counts[name] += np.bincount(recording_of_outcome, minlength=recordings)
         if ranked.annotated.any():
-            ap_of_classes.append([average_precision(ranked, row) for row in weights])
+            ap_of_samples = [average_precision(ranked, row) for row in weights]
+            ap_of_classes.append(ap_of_samples)
     values = {name: weights @ count for name, count in counts.items()}
-    values = _rate(values, values["annotated"], weights @ classes[0].hours)
+    hours = weights @ classes[0].hours
+    values = _rate(values, values["annotated"], hours)
     detected_and_annotated = values["detected"] + values["annotated"]
     values["f1"] = divide(2 * values["correct"], detected_and_annotated)
     ap = np.array(ap_of_classes).reshape(-1, len(weights))  # (classes, samples)
     is_defined = ~np.isnan(ap)
     total_ap = np.where(is_defined, ap, 0.0).sum(axis=0)
-    values["average_precision"] = divide(total_ap, is_defined.sum(axis=0))
+    defined_classes = is_defined.sum(axis=0)
+    values["average_precision"] = divide(total_ap, defined_classes)
     return values
 
 
@@ -348,16 +357,18 @@ def rank_events(task: Task, label: str) -> tuple[RankedDetections, Frame]:
     )
     annotations = task.annotations.filter(label=label)
     # The number of the annotation that each detection matches, or UNMATCHED.
-    matches = match_events(find_partners(detections, annotations, task.min_iou))
-    detected = _name_outcomes(task, label, detections, matches == UNMATCHED)
+    partners = find_partners(detections, annotations, task.min_iou)
+    matches = match_events(partners)
+    is_unmatched = matches == UNMATCHED
+    detected = _name_outcomes(task, label, detections, is_unmatched)
     is_missed = ~np.isin(np.arange(len(annotations)), matches)
     missed = annotations.filter(is_missed).with_columns(
         outcome=pl.lit("missed"), score=None, annotated_label=None
     )
     schema = pl.Schema(OUTCOMES)
-    outcomes = pl.concat(
-        [part.select(*OUTCOMES).cast(schema) for part in (detected, missed)]
-    )
+    detected_rows = detected.select(*OUTCOMES).cast(schema)
+    missed_rows = missed.select(*OUTCOMES).cast(schema)
+    outcomes = pl.concat([detected_rows, missed_rows])
 
     # The best that a detection can do is to contain a call: its IoU is then the length of the call
     # divided by its own length. Of several calls on a detection, it matches one.
@@ -368,7 +379,8 @@ def rank_events(task: Task, label: str) -> tuple[RankedDetections, Frame]:
         if len(rows) > 1:
             is_unreachable[rows] |= is_missed[rows]
     unreachable = int(is_unreachable.sum())
-    counted = outcomes.filter(pl.col("outcome").is_in([*OUTCOME_NUMBERS]))
+    is_counted = pl.col("outcome").is_in([*OUTCOME_NUMBERS])
+    counted = outcomes.filter(is_counted)
     numbers = pl.col("outcome").replace_strict(OUTCOME_NUMBERS, return_dtype=pl.Int64)
     numbered = counted.with_columns(outcome=numbers)
     return task.rank(label, numbered, annotations, unreachable), outcomes

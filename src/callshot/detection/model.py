@@ -237,23 +237,26 @@ def make_model(examples: Vectors, **fields: Any) -> Model:
     """
     optional = pl.DataFrame(schema={"clip": pl.Binary, "reviewed": pl.Boolean})
     frame = pl.concat([examples.spans.frame, optional], how="diagonal")
-    frame = frame.select(*EXAMPLE_COLUMNS, "clip").with_columns(
-        pl.col("reviewed").fill_null(False)
-    )
+    is_reviewed = pl.col("reviewed").fill_null(False)
+    frame = frame.select(*EXAMPLE_COLUMNS, "clip").with_columns(is_reviewed)
     row_of_example: dict[tuple[Any, ...], int] = {}
     for row, (*cells, _) in enumerate(frame.iter_rows()):
-        key = (*cells, examples.matrix[row].tobytes())
+        vector = examples.matrix[row]
+        key = (*cells, vector.tobytes())
         row_of_example.setdefault(key, row)
     rows = [row_of_example[key] for key in sorted(row_of_example)]
     frame = frame[rows]
     locations = describe_locations(Spans(frame))
     hashes = [streams.key(f"clip {location}") for location in locations]
-    frame = frame.with_columns(hash=pl.Series(hashes, dtype=pl.UInt64))
-    keeps_clip = pl.col("hash").rank("ordinal").over("label") <= MAX_CLIPS
-    frame = frame.with_columns(pl.when(keeps_clip).then("clip")).drop("hash")
+    hash_column = pl.Series(hashes, dtype=pl.UInt64)
+    hashed = frame.with_columns(hash=hash_column)
+    rank_in_label = pl.col("hash").rank("ordinal").over("label")
+    kept_clip = pl.when(rank_in_label <= MAX_CLIPS).then("clip")
+    frame = hashed.with_columns(kept_clip).drop("hash")
     spans = Spans(frame)
     matrix = np.ascontiguousarray(examples.matrix[rows], np.float32)
-    return Model(examples=replace(examples, spans=spans, matrix=matrix), **fields)
+    ordered = replace(examples, spans=spans, matrix=matrix)
+    return Model(examples=ordered, **fields)
 
 
 def merge_models(first: Model, second: Model) -> Model:

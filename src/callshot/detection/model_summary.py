@@ -150,8 +150,9 @@ class LabelledVectors:
                 means = (sums - own_sum) / remaining
                 squares = np.einsum("nd,nd->n", means, means)
                 doubled = 2 * self.vectors[inside]
+                products = doubled @ means.T
                 added = self.variance * (1 / remaining - 1 / count)
-                evidence[inside] = doubled @ means.T - squares + added
+                evidence[inside] = products - squares + added
         return evidence
 
 
@@ -166,9 +167,11 @@ def gain_of_one_more(data: LabelledVectors) -> FloatArray:
     if not data.testable.any():
         return gains
     # What each example adds to the mean recall of all classes if it is named right
-    testable_of_class = np.bincount(data.label[data.testable], minlength=data.classes)
+    testable_labels = data.label[data.testable]
+    testable_of_class = np.bincount(testable_labels, minlength=data.classes)
     testable_classes = np.count_nonzero(testable_of_class)
-    share_of_class = 1 / (np.maximum(testable_of_class, 1) * testable_classes)
+    at_least_one = np.maximum(testable_of_class, 1)
+    share_of_class = 1 / (at_least_one * testable_classes)
     share = np.where(data.testable, share_of_class[data.label], 0.0)
     named = data.evidence.argmax(axis=1)
     is_right = named == data.label
@@ -177,8 +180,9 @@ def gain_of_one_more(data: LabelledVectors) -> FloatArray:
         count = len(rows)
         if count < 3:
             continue
-        positions = np.linspace(0, count - 1, MAX_LEFT_OUT).round()
-        left_out = rows[np.unique(positions).astype(np.int64)]
+        spaced = np.linspace(0, count - 1, MAX_LEFT_OUT).round()
+        positions = np.unique(spaced).astype(np.int64)
+        left_out = rows[positions]
         # The evidence for the other classes stays as it was; (examples, 1).
         others = data.evidence.copy()
         others[:, number] = -np.inf
@@ -186,8 +190,10 @@ def gain_of_one_more(data: LabelledVectors) -> FloatArray:
         best_of_others = others.max(axis=1)[:, None]
         # How each example is named without each that is left out, (examples, left out).
         evidence = data.evidence_for(number, left_out)
+        is_ahead = evidence > best_of_others
+        is_tie = evidence == best_of_others
         wins_ties = number < other_class
-        wins = (evidence > best_of_others) | ((evidence == best_of_others) & wins_ties)
+        wins = is_ahead | (is_tie & wins_ties)
         named_without = np.where(wins, number, other_class)
         # An example never supports a class in its own recording: nothing changes there.
         is_same_recording = data.recording[:, None] == data.recording[left_out]
@@ -195,7 +201,8 @@ def gain_of_one_more(data: LabelledVectors) -> FloatArray:
         stays_right = named_without == data.label[:, None]
         changes = is_right[:, None].astype(int) - stays_right
         losses = share @ changes  # of mean recall, for each that is left out
-        gains[number] = losses.mean() * (count - 1) / (count + 1)
+        mean_loss = losses.mean()
+        gains[number] = mean_loss * (count - 1) / (count + 1)
     return gains
 
 
@@ -291,18 +298,22 @@ def _test_examples(
         inside = part == number
         if inside.all():
             continue
-        others = replace(model, examples=model.examples.take(np.flatnonzero(~inside)))
+        remaining = model.examples.take(np.flatnonzero(~inside))
+        others = replace(model, examples=remaining)
         try:
             detector = make_detector(others, model.background, false_alarms_per_h)
         except InputError:  # a class of one example, and no background
             continue
-        rows = np.flatnonzero(inside & np.isin(names, detector.classes))
+        has_class = np.isin(names, detector.classes)
+        rows = np.flatnonzero(inside & has_class)
         # Classes of this detector are numbered without classes of this part alone.
         own_class = np.searchsorted(detector.classes, names[rows])
         scores = detector.score(model.examples.matrix[rows])  # (rows, classes)
-        own_scores[rows] = scores[np.arange(len(rows)), own_class]
+        scores_of_rows = scores[np.arange(len(rows)), own_class]
+        own_scores[rows] = scores_of_rows
         is_best = scores.argmax(axis=1) == own_class
-        is_hit[rows] = is_best & (own_scores[rows] >= detector.thresholds[own_class])
+        is_found = scores_of_rows >= detector.thresholds[own_class]
+        is_hit[rows] = is_best & is_found
     return own_scores, is_hit
 
 
@@ -330,12 +341,16 @@ def _predict_alarms(
             thresholds = choose_thresholds(
                 scores[rows], false_alarms_per_h, rest, median_example_score
             )
-            is_alarm_held_out[inside] = best_scores[inside] >= thresholds[best[inside]]
-    fewer = predict_rate(int(is_alarm_in_sample.sum()), background.hours)
-    more = predict_rate(int(is_alarm_held_out.sum()), background.hours)
+            threshold_of_window = thresholds[best[inside]]
+            is_alarm_held_out[inside] = best_scores[inside] >= threshold_of_window
+    alarms_in_sample = int(is_alarm_in_sample.sum())
+    alarms_held_out = int(is_alarm_held_out.sum())
+    fewer = predict_rate(alarms_in_sample, background.hours)
+    more = predict_rate(alarms_held_out, background.hours)
+    half_way = (fewer.value + more.value) / 2
     low = min(fewer.low, more.low)
     high = max(fewer.high, more.high)
-    return Interval((fewer.value + more.value) / 2, low, high)
+    return Interval(half_way, low, high)
 
 
 def class_table(model: Model) -> pl.DataFrame:
@@ -346,15 +361,17 @@ def class_table(model: Model) -> pl.DataFrame:
     """
     vectors = model.examples.matrix.astype(np.float64)
     vectors -= vectors.mean(axis=0)  # near the origin, for fewer rounding errors
-    recording = np.unique(model.examples.recording, return_inverse=True)[1]
+    _, recording = np.unique(model.examples.recording, return_inverse=True)
     degrees_of_freedom = len(vectors) - len(model.classes)
     squares = (model.examples.matrix - model.means[model.label]) ** 2
     variance = float(squares.sum()) / max(1, degrees_of_freedom)
     data = LabelledVectors(
         vectors, model.label, recording, len(model.classes), variance
     )
-    is_hit = data.testable & (data.evidence.argmax(axis=1) == data.label)
-    totals = np.bincount(data.label[data.testable], minlength=data.classes)
+    named = data.evidence.argmax(axis=1)
+    is_hit = data.testable & (named == data.label)
+    testable_labels = data.label[data.testable]
+    totals = np.bincount(testable_labels, minlength=data.classes)
     hits = np.bincount(data.label[is_hit], minlength=data.classes)
     columns = {
         "label": list(model.classes),
@@ -375,7 +392,8 @@ def similar_pairs(model: Model) -> pl.DataFrame:
     """
     deviation = model.examples.matrix - model.means[model.label]
     squares = np.einsum("nd,nd->n", deviation, deviation)
-    within = np.asarray(np.bincount(model.label, squares) / model.counts)
+    sums = np.bincount(model.label, squares)
+    within = np.asarray(sums / model.counts)  # mean square of each class
     first, second = np.triu_indices(len(model.classes), 1)
     distance = pdist(model.means)
     mean_within = (within[first] + within[second]) / 2

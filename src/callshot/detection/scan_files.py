@@ -344,8 +344,10 @@ def show_scan(result: ScanResult, out: Path, console: Console) -> None:
     """Print the events of each class, the strongest ones, what was left out, and what is next."""
     has_verdicts = result.events["probability"].count() > 0
     by = "probability" if has_verdicts else "score"
-    strongest = result.events.drop_nulls(by).top_k(MAX_EVENTS, by=by).to_dicts()
-    print_lines(console, say("scan", result, result.per_class.to_dicts(), strongest))
+    ranked = result.events.drop_nulls(by)
+    strongest = ranked.top_k(MAX_EVENTS, by=by).to_dicts()
+    per_class = result.per_class.to_dicts()
+    print_lines(console, say("scan", result, per_class, strongest))
     show_rejects(result.rejects, console)
     notes = [f"note: {note}" for note in result.notes]
     if len(notes) > MAX_NOTES:
@@ -354,11 +356,13 @@ def show_scan(result: ScanResult, out: Path, console: Console) -> None:
     print_lines(console, notes, "yellow")
     formats = [name for name in formats_for_programs() if (out / name).is_dir()]
     has_own_index = result.index.folder == out / INDEX_FOLDER
-    event_s = (result.events["end_s"] - result.events["start_s"]).median()
+    durations_s = result.events["end_s"] - result.events["start_s"]
+    event_s = durations_s.median()
     example_s = np.median(result.model.examples.spans.durations_s)
     expected = None
     if has_verdicts:
         probability = result.events["probability"].drop_nulls().to_numpy()
         expected = (probability.sum(), len(probability))
     facts = (result, out, out / EVENTS_CSV, formats, has_own_index)
-    print_lines(console, say("after_scan", *facts, (event_s, example_s), expected))
+    lengths_s = (event_s, example_s)
+    print_lines(console, say("after_scan", *facts, lengths_s, expected))

@@ -447,7 +447,8 @@ def _score_row(
     for metric in DETECTION_METRICS:
         sampled = samples[metric]
         defined = sampled[~np.isnan(sampled)]
-        if np.isnan(values[metric]).any() or len(defined) == 0:
+        is_undefined = np.isnan(values[metric]).any()
+        if is_undefined or len(defined) == 0:
             defined = np.array([np.nan])
         for suffix, percent in INTERVAL.items():
             values[metric + suffix] = np.percentile(defined, [percent])
@@ -516,7 +517,8 @@ def _compose(figure: "Figure", panels: Sequence[Panel]) -> None:
         ways = unique_values(curve, "by")
         for by in ways:
             points = curve.filter(by=by)
-            style = {**LINES[by], "markevery": max(1, len(points) // 8)}
+            points_per_mark = max(1, len(points) // 8)
+            style = {**LINES[by], "markevery": points_per_mark}
             ax.plot(points["recall"], points["precision"], **style)
         ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.04))
         ax.tick_params(labelbottom=True, labelleft=True)
@@ -629,10 +631,11 @@ def _estimate_class(
     """Return rows of CALL_DENSITY: one for each bin of the scores of a class, and the total."""
     edges = quantile_edges(scores, bins)
     reviewed_scores = verdicts["score"].to_numpy()
+    is_confirmed = verdicts["confirmed"].to_numpy()
     scores_to_count = {
         "detections": scores,
         "reviewed": reviewed_scores,
-        "confirmed": reviewed_scores[verdicts["confirmed"].to_numpy()],
+        "confirmed": reviewed_scores[is_confirmed],
     }
     counts = {}  # (bins,)
     for name, values in scores_to_count.items():
@@ -643,7 +646,9 @@ def _estimate_class(
     sizes = counts["detections"]
     # The share of calls in each bin has a Beta distribution.
     rejected = counts["reviewed"] - counts["confirmed"]
-    shares = stats.beta(counts["confirmed"] + PRIOR, rejected + PRIOR)
+    alpha = counts["confirmed"] + PRIOR
+    beta = rejected + PRIOR
+    shares = stats.beta(alpha, beta)
     quantiles = np.array(PERCENTILES) / 100
     low, high = shares.ppf(quantiles[:, None])
     # Random numbers in (0, 1), (SAMPLES, bins), that depend on the seed and the label only
@@ -653,8 +658,10 @@ def _estimate_class(
     bin_numbers = np.arange(len(sizes), dtype=np.uint64)
     streams.bootstrap_picks(stream, bin_numbers, largest, picks)
     uniform = (picks.T + 0.5) / largest
-    calls = (shares.ppf(uniform) * sizes).sum(axis=1)  # of each sample
-    total_low, total_high = np.percentile(calls / len(scores), PERCENTILES)
+    sampled_shares = shares.ppf(uniform)
+    calls = (sampled_shares * sizes).sum(axis=1)  # of each sample
+    total_shares = calls / len(scores)
+    total_low, total_high = np.percentile(total_shares, PERCENTILES)
     # In each column, the last value is the total.
     columns = {
         "bin": [*range(1, len(sizes) + 1), None],
@@ -664,14 +671,16 @@ def _estimate_class(
     for name, count in counts.items():
         columns[name] = [*count, count.sum()]
     means = shares.mean()
+    total_mean = means @ sizes / len(scores)
     estimates = {
-        "": [*means, means @ sizes / len(scores)],
+        "": [*means, total_mean],
         "_p01": [*low, total_low],
         "_p99": [*high, total_high],
     }
+    detections = np.array(columns["detections"])
     for suffix, share in estimates.items():
         columns[f"share{suffix}"] = share
-        columns[f"calls{suffix}"] = share * np.array(columns["detections"])
+        columns[f"calls{suffix}"] = share * detections
     return make_frame(CALL_DENSITY, columns, {"label": label, "relabelled": 0})
 
 
@@ -690,13 +699,18 @@ def quantile_edges(scores: FloatArray, bins: int) -> FloatArray:
 
 def show_scores(result: DetectionScores, console: Console) -> None:
     """Print the scores of every class, thresholds and call density, then rejects and notes."""
-    print_lines(console, [f"note: {line}" for line in result.warnings], "yellow")
+    warnings = [f"note: {line}" for line in result.warnings]
+    print_lines(console, warnings, "yellow")
     for by in unique_values(result.scores, "by"):
-        print_lines(console, say("scores", by, result.scores.filter(by=by).to_dicts()))
+        scores = result.scores.filter(by=by).to_dicts()
+        print_lines(console, say("scores", by, scores))
     if len(result.scores) > 0:
         print_lines(console, say("columns"), "dim")
-    print_lines(console, say("thresholds", result.thresholds.to_dicts()))
+    thresholds = result.thresholds.to_dicts()
+    print_lines(console, say("thresholds", thresholds))
     if len(result.density) > 0:
-        print_lines(console, say("density", result.density.to_dicts()))
+        density = result.density.to_dicts()
+        print_lines(console, say("density", density))
     show_rejects(result.rejects, console)
-    print_lines(console, [f"note: {note}" for note in result.notes], "yellow")
+    notes = [f"note: {note}" for note in result.notes]
+    print_lines(console, notes, "yellow")

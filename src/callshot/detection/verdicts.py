@@ -138,10 +138,12 @@ def _maximise_likelihood(
         information = (design * weight[:, None]).T @ design
         covariance = np.linalg.pinv(information)
         leverage = weight * np.einsum("ni,ij,nj->n", design, covariance, design)
-        residual = is_right - probability + leverage * (0.5 - probability)
+        penalty = leverage * (0.5 - probability)
+        residual = is_right - probability + penalty
         step = covariance @ (design.T @ residual)
         length = np.abs(step).max()
-        coefficients = coefficients + step * min(1.0, MAX_STEP / max(length, TOLERANCE))
+        scale = min(1.0, MAX_STEP / max(length, TOLERANCE))
+        coefficients = coefficients + step * scale
         if length < TOLERANCE:
             break
     return coefficients, covariance
@@ -205,10 +207,11 @@ def drop_rejected(
     folder = pl.col("recording").replace_strict(by_path, return_dtype=pl.String)
     numbered = events.with_row_index("number").with_columns(root=folder)
     rejected = _find_inside(numbered, model.rejected.spans.frame, ["root"])
-    examples = model.examples.spans.frame
-    confirmed = _find_inside(numbered, examples.filter("reviewed"), [])
+    reviewed = model.examples.spans.frame.filter("reviewed")
+    confirmed = _find_inside(numbered, reviewed, [])
     dropped = rejected.join(confirmed, on="number", how="anti")
-    return numbered.join(dropped, on="number", how="anti").drop("number", "root")
+    kept = numbered.join(dropped, on="number", how="anti")
+    return kept.drop("number", "root")
 
 
 def _find_inside(events: Frame, spans: Frame, equal: Sequence[str]) -> Frame:
