@@ -170,19 +170,22 @@ class Decisions:
         body = entry.body
         if entry.action == ADD:
             item = int(body["beside"])
-            call = events_frame([{name: body[name] for name in (*ADDED, "clock")}])
-            rows = make_items(call).frame.with_columns(
-                row=pl.lit(known["row"][item], pl.Int64), added=pl.lit(True)
-            )
+            call = {name: body[name] for name in (*ADDED, "clock")}
+            added = make_items(events_frame([call])).frame
+            row_beside = pl.lit(known["row"][item], pl.Int64)
+            rows = added.with_columns(row=row_beside, added=pl.lit(True))
         else:
             item = int(body["item"])
+            starts_s = [body["start_s"], body["at_s"]]
+            ends_s = [body["at_s"], body["end_s"]]
             rows = known[[item, item]].with_columns(
-                pl.Series("start_s", [body["start_s"], body["at_s"]]),
-                pl.Series("end_s", [body["at_s"], body["end_s"]]),
+                pl.Series("start_s", starts_s),
+                pl.Series("end_s", ends_s),
             )
         rows = rows.with_columns(parent=pl.lit(item, pl.Int64))
-        self.items = replace(self.items, frame=known.vstack(rows))
-        self._parts[entry.uuid] = range(len(known), len(self.items))
+        all_rows = known.vstack(rows)
+        self.items = replace(self.items, frame=all_rows)
+        self._parts[entry.uuid] = range(len(known), len(all_rows))
         for reviewer, status in self.status.items():
             self.status[reviewer] = np.pad(status, (0, len(rows)))  # UNDECIDED
 

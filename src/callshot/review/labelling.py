@@ -425,7 +425,8 @@ class Labelling(Session):
         with self.lock:
             if row["uuid"] not in self.journal.by_uuid:
                 is_box = box_id in self.labels.boxes
-                if action in (ADD, NO) and (is_box or box_id in self.labels.refused):
+                is_refused = box_id in self.labels.refused
+                if action in (ADD, NO) and (is_box or is_refused):
                     raise RequestError("box: there is one with this id already", 409)
                 if action in (CHANGE, DELETE) and not is_box:
                     raise RequestError("this call was deleted, or never saved", 404)

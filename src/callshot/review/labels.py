@@ -110,7 +110,8 @@ class Labels:
         if entry.action == LISTENED:
             name = body["recording"]
             span = (float(body["start_s"]), float(body["end_s"]))
-            self.played_s[name] = merge_spans([*self.played_s.get(name, ()), span])
+            before_s = self.played_s.get(name, ())
+            self.played_s[name] = merge_spans([*before_s, span])
             return set(), {name}
         changed = set()
         recordings = set()
@@ -120,7 +121,8 @@ class Labels:
             self.refused.pop(box_id, None)
             after = self._find_box(box_id)
             if after is not None:
-                is_refused = self.history.rows[box_id][-1].action == NO
+                last_row = self.history.rows[box_id][-1]
+                is_refused = last_row.action == NO
                 table = self.refused if is_refused else self.boxes
                 table[box_id] = after
             changed.add(box_id)

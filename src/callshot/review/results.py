@@ -114,7 +114,8 @@ def read_review(
         return read_labels(journal, reviewer, rejected=rejected)
     count = journal.facts.get("items", 0)
     events = pl.DataFrame(schema=dict(EVENTS)).clear(count)
-    decisions = Decisions(make_items(events.with_columns(recording=pl.lit(""))))
+    items = make_items(events.with_columns(recording=pl.lit("")))
+    decisions = Decisions(items)
     journal.replay(decisions.apply)
     # What the journal says of each item: of added ones when they were added, of others last.
     new_items = decisions.items.frame[count:].iter_rows(named=True)
@@ -125,10 +126,13 @@ def read_review(
     rows = []
     for item in decisions.touched:
         verdict = decisions.find_verdict(item, reviewer)
-        added = ADDED if decisions.items.frame["added"][item] else None
+        is_added = decisions.items.frame["added"][item]
+        if verdict is None:
+            continue
+        is_confirmed = verdict["label"] is not None
         # A rejected call that a person had added is no detection.
-        keep_rejected = rejected and added is None
-        if verdict is None or (verdict["label"] is None and not keep_rejected):
+        keep_rejected = rejected and not is_added
+        if not is_confirmed and not keep_rejected:
             continue
         reviewers = {verdict["reviewer"]}
         for other in decisions.find_verdicts(item):
@@ -138,10 +142,10 @@ def read_review(
         for name in ("label", "start_s", "end_s"):
             if verdict[name] is not None:  # the reviewer changed it, or named it
                 row[name] = verdict[name]
-        row["confirmed"] = verdict["label"] is not None
+        row["confirmed"] = is_confirmed
         row["reviewer"] = ", ".join(sorted(reviewers))
         row["reviewed_at"] = verdict["time"]
-        row["added"] = added
+        row["added"] = ADDED if is_added else None
         rows.append(row)
     calls = pl.DataFrame(rows, schema={**EVENTS, **WHO})
     roots = journal.facts.get("recordings", {})
@@ -169,18 +173,24 @@ def add_undecided(
     is_active = decisions.is_active
     for item, row in enumerate(decisions.items.frame.iter_rows(named=True)):
         by_reviewer = decisions.find_all(item)
+        counted = list(by_reviewer.values())
         if whose is not None:
-            is_known = whose in by_reviewer
-            by_reviewer = {whose: by_reviewer[whose]} if is_known else {}
-        is_split = any(one["action"] == SPLIT for one in by_reviewer.values())
-        # Parts of an item that somebody else split are not there.
-        is_there = row["parent"] is None or whose is None or row["parent"] in split
+            counted = [by_reviewer[whose]] if whose in by_reviewer else []
+        is_split = any(one["action"] == SPLIT for one in counted)
         if is_split:
             split.add(item)
-        elif is_active[item] and is_there and not decisions.find_verdict(item, whose):
+            continue
+        # Parts of an item that somebody else split are not there.
+        parent = row["parent"]
+        is_there = parent is None or whose is None or parent in split
+        if not is_active[item] or not is_there:
+            continue
+        if not decisions.find_verdict(item, whose):
             start_s, end_s = decisions.find_span(item, reviewer)
             call = {name: row.get(name) for name in EVENTS}
-            rows.append(call | {"start_s": start_s, "end_s": end_s})
+            call["start_s"] = start_s
+            call["end_s"] = end_s
+            rows.append(call)
     undecided = pl.DataFrame(rows, schema={**EVENTS, **WHO})
     events = pl.concat([results.events, undecided])
     return replace(results, events=events.sort(PLACE, maintain_order=True))
@@ -247,9 +257,11 @@ def pack_calls(results: ReviewResults, format: str) -> tuple[str, bytes]:
     for name in files:
         if not is_inside(Path(), name):
             raise InputError(f"{name}: a recording outside the folder of recordings")
-    stem = LABELS if results.facts.get("kind") == LABELS else "review"
+    is_labels = results.facts.get("kind") == LABELS
+    stem = LABELS if is_labels else "review"
     if export.suffix:
-        return f"{stem}{export.suffix}", next(iter(files.values()))
+        content = next(iter(files.values()))
+        return f"{stem}{export.suffix}", content
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():

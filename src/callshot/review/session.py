@@ -448,9 +448,9 @@ class Review(Session):
         if low_hz is None or high_hz is None:
             return fitted
         margin_hz = ITEM_MARGIN * (high_hz - low_hz)
-        low_hz = max(0.0, min(fitted.min_hz, low_hz - margin_hz))
-        high_hz = max(fitted.max_hz, high_hz + margin_hz)
-        return replace(fitted, min_hz=low_hz, max_hz=high_hz)
+        lowest_hz = min(fitted.min_hz, low_hz - margin_hz)
+        highest_hz = max(fitted.max_hz, high_hz + margin_hz)
+        return replace(fitted, min_hz=max(0.0, lowest_hz), max_hz=highest_hz)
 
     def _fit_label(self, picture: Picture, label: str | None) -> Picture:
         """Return a picture with the band and contrast of the items of a label, from a sample."""
@@ -462,9 +462,11 @@ class Review(Session):
             margin_hz = BAND_MARGIN * (high_hz - low_hz)
             top_hz = high_hz + margin_hz
             low_hz = max(0.0, low_hz - margin_hz)
-            window_s = max(picture.window_s, MIN_ROWS / (top_hz - low_hz))
+            shortest_s = MIN_ROWS / (top_hz - low_hz)
+            window_s = max(picture.window_s, shortest_s)
             picture = replace(picture, min_hz=low_hz, max_hz=top_hz, window_s=window_s)
-        return fit_contrast(picture, self._read_clips(sampled[:LEVEL_ITEMS]))
+        clips = self._read_clips(sampled[:LEVEL_ITEMS])
+        return fit_contrast(picture, clips)
 
     def list_queue(
         self,

@@ -119,14 +119,19 @@ def make_tile(reader: Reader, channel_rule: str, key: TileKey) -> bytes:
     column_s = 2.0**key.level / 1000
     start_s = key.number * WIDTH * column_s
     pixels = np.zeros((key.height, WIDTH), np.uint8)
-    columns = min(WIDTH, math.ceil((recording.duration_s - start_s) / column_s))
+    remaining_s = recording.duration_s - start_s
+    columns = min(WIDTH, math.ceil(remaining_s / column_s))
     if columns <= 0:
         return pixels.tobytes()
     window = count_window(key.window_s, rate_hz)  # samples of a frame
     reads_all = WIDTH * column_s * rate_hz <= MAX_READ
-    needed = math.ceil(2 * column_s * rate_hz / window)  # at most half a window apart
-    frames = min(max(1, needed), MAX_FRAMES) if reads_all else 1  # in each column
-    middles_s = start_s + (np.arange(columns * frames) + 0.5) / frames * column_s
+    frames = 1  # in each column
+    if reads_all:
+        # At most half a window apart
+        needed = math.ceil(2 * column_s * rate_hz / window)
+        frames = min(max(1, needed), MAX_FRAMES)
+    numbers = np.arange(columns * frames)
+    middles_s = start_s + (numbers + 0.5) / frames * column_s
     middles = np.floor(middles_s * rate_hz + 1e-6).astype(np.int64)  # rounding errors
     first = middles - window // 2  # the first sample of each frame
 
@@ -134,20 +139,23 @@ def make_tile(reader: Reader, channel_rule: str, key: TileKey) -> bytes:
         """Return samples of the recording; silence beyond its ends, and where it is damaged."""
         signal = np.zeros(end - begin, np.float32)
         inside = max(0, begin)
-        if inside < end and inside / rate_hz < recording.duration_s:
+        inside_s = inside / rate_hz
+        if inside < end and inside_s < recording.duration_s:
             part = reader.read_decodable(
-                inside / rate_hz,
+                inside_s,
                 end / rate_hz,
                 rate_hz=rate_hz,
                 channel_rule=channel_rule,
             )
-            signal[inside - begin : inside - begin + len(part)] = part
+            offset = inside - begin
+            signal[offset : offset + len(part)] = part
         return signal
 
     # Windows of samples, (windows, window), and which of them each frame is.
     if reads_all:
         begin = int(first[0])
-        together = read(begin, int(first[-1]) + window)
+        end = int(first[-1]) + window
+        together = read(begin, end)
         windows = np.lib.stride_tricks.sliding_window_view(together, window)
         rows = first - begin
     else:

@@ -227,20 +227,24 @@ def answer_sound(session: Review | Labelling, query: Query) -> Response:
 def answer_spectrogram(session: Any, query: Query) -> Response:
     """Answer with the spectrogram of an item, an example or a span as a PNG file."""
     options: dict[str, Any] = query.numbers(PICTURE_LIMITS)
-    options |= {name: int(options[name]) for name in {"width", "height"} & {*options}}
+    for name in ("width", "height"):
+        if name in options:
+            options[name] = int(options[name])
     for name, known in {"scale": SCALES, "colours": MAPS}.items():
-        options[name] = query.text(name) or known[0]
-        if options[name] not in known:
+        value = query.text(name) or known[0]
+        if value not in known:
             raise RequestError(f"{name}: expected one of {', '.join(known)}")
+        options[name] = value
     picture = Picture(**options)
     is_review = isinstance(session, Review)
     read = _read_sound if is_review else _read_span
     clip, _, _ = read(session, query)
     if query.text("fit") == "1":
-        numbers = [query.count(name, -1) for name in ("item", "example")]
+        item = query.count("item", -1)
+        example = query.count("example", -1)
         if is_review:
-            picture = session.fit_picture(picture, *numbers)
-        if not is_review or numbers[1] >= 0:  # from elsewhere: louder or quieter
+            picture = session.fit_picture(picture, item, example)
+        if not is_review or example >= 0:  # from elsewhere: louder or quieter
             picture = fit_contrast(picture, [clip])
     low_hz, high_hz = picture.band_hz(clip.rate_hz)
     band = {"X-Min-Hz": f"{low_hz:g}", "X-Max-Hz": f"{high_hz:g}"}
