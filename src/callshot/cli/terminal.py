@@ -118,9 +118,13 @@ def show_coverage(coverage: Frame, console: Console) -> None:
     for row in coverage.iter_rows(named=True):
         mark = " auto" if row["auto"] else ""
         band = format_band(row["low_hz"], row["high_hz"])
-        cells = [row["encoder"], f"{row['speed']:g}{mark}", band]
-        cells += [f"{row['energy']:.0%}", f"{row['windows']:.1f}"]
-        rows.append([*cells, f"{row['padding']:.0%}"])
+        speed = row["speed"]
+        energy = row["energy"]
+        windows = row["windows"]
+        padding = row["padding"]
+        cells = [row["encoder"], f"{speed:g}{mark}", band]
+        cells += [f"{energy:.0%}", f"{windows:.1f}", f"{padding:.0%}"]
+        rows.append(cells)
     columns = ("encoder", "speed", "band", "energy", "windows", "padding")
     print_table(console, columns, rows)
 
@@ -165,16 +169,19 @@ def show_evaluation(evaluation: Evaluation, console: Console) -> None:
         sources = (evaluation.sensitivity, evaluation.sensitivity_means)
         print_lines(console, describe_repetition(evaluation.partitions, k))
         print_lines(console, describe_sensitivity(*sources, k))
-    print_lines(console, [f"note: {note}" for note in evaluation.notes], "yellow")
+    notes = [f"note: {note}" for note in evaluation.notes]
+    print_lines(console, notes, "yellow")
 
 
 def _show_curves(evaluation: Evaluation, console: Console) -> None:
     """Print a table for each encoder and scoring: mAP in every spread, AUROC, and chance."""
     curve = evaluation.curve
-    shots = choose_shots(sorted(set(curve["k"])))
+    evaluated = sorted(set(curve["k"]))
+    shots = choose_shots(evaluated)
     cells_of_k, (mark, note) = mark_shots(shots, evaluation.complete_shots)
     columns = {f"mAP {spread}": ("map", spread) for spread in evaluation.spreads}
-    columns["AUROC"] = ("auroc", preferred_spread(evaluation.spreads))
+    auroc_spread = preferred_spread(evaluation.spreads)
+    columns["AUROC"] = ("auroc", auroc_spread)
     groups = curve.group_by(["encoder", "scoring"], maintain_order=True)
     for (encoder, scoring), points in groups:
         rows: dict[Any, list[Value]] = {k: [cells_of_k[k]] for k in shots}
@@ -184,14 +191,21 @@ def _show_curves(evaluation: Evaluation, console: Console) -> None:
             line = points.filter(metric=metric, spread=spread)
             by_k = line.rows_by_key("k", named=True, unique=True)
             for k in shots:
-                rows[k].append(template.format_map(by_k[k]) if k in by_k else "")
-            rows["chance"].append(f"{line['chance'][-1]:.3f}")
-        title = encoder if scoring == "all" else f"{encoder}, {scoring}"
-        print_table(console, ("k", *columns), rows.values(), str(title), foot=1)
+                cell = ""
+                if k in by_k:
+                    cell = template.format_map(by_k[k])
+                rows[k].append(cell)
+            chance = line["chance"][-1]
+            rows["chance"].append(f"{chance:.3f}")
+        title = str(encoder)
+        if scoring != "all":
+            title += f", {scoring}"
+        print_table(console, ("k", *columns), rows.values(), title, foot=1)
     console.print()
     print_lines(console, [f"{mark} {note}".strip()], "dim")
     for spread in evaluation.spreads:
-        legend = f"{spread}: mean [1st–99th percentile], {SPREAD_NOTES[spread]}"
+        spread_note = SPREAD_NOTES[spread]
+        legend = f"{spread}: mean [1st–99th percentile], {spread_note}"
         print_lines(console, [legend], "dim")
 
 
@@ -247,11 +261,13 @@ def show_segmentation(
     With an inspection, print also which labels and folds the protocol could use.
     """
     for name, reason, number in segmentation.sources:
-        files = count_text(number, "folder" if name == "folders" else "file")
+        noun_of_source = "folder" if name == "folders" else "file"
+        files = count_text(number, noun_of_source)
         print_lines(console, [f"annotations: {name} in {files}, as {reason}"])
     recordings = segmentation.recordings
     annotated = [one for one in recordings if one.path in segmentation.annotated]
-    print_lines(console, [say("segmentation", segmentation, len(annotated))], "bold")
+    summary = say("segmentation", segmentation, len(annotated))
+    print_lines(console, [summary], "bold")
     print_lines(console, [describe_minimum(segmentation)])
     noun = segmentation.file_noun
     durations_s = {
@@ -266,24 +282,27 @@ def show_segmentation(
     ]
     console.print()
     print_table(console, ("", "number", *DURATIONS), rows)
-    _show_labels(segmentation, console, inspection.classes if inspection else ())
+    classes = inspection.classes if inspection else ()
+    _show_labels(segmentation, console, classes)
 
     rejects = segmentation.rejects
     if rejects:
         count = count_text(len(rejects), "annotation")
         print_lines(console, [f"rejects: {count}; the first of each reason:"])
-    lines = list(map(describe_rejects, group_rejects(rejects)))
+    groups = group_rejects(rejects)
+    lines = [describe_rejects(group) for group in groups]
     rest = "; segment lists all in rejects.csv"
     _show_first(console, lines, MAX_REJECT_REASONS, "reason", rest)
     skipped = segmentation.skipped_files
     if skipped:
-        print_lines(console, [f"left out: {count_text(len(skipped), 'file')}"])
+        count = count_text(len(skipped), "file")
+        print_lines(console, [f"left out: {count}"])
     lines = [f"  {file.file}: {file.reason}" for file in skipped]
     rest = "; segment lists them in rejects.csv"
     _show_first(console, lines, MAX_FILES, "file", rest)
     if inspection is not None:
-        eligible = [count for count in inspection.classes if count.eligible]
-        queries = sum(sum(count.per_fold) for count in eligible)
+        eligible = [one for one in inspection.classes if one.eligible]
+        queries = sum(sum(one.per_fold) for one in eligible)
         folds = [say("possible_folds", inspection.labels_by_folds)]
         if inspection.folds is not None:
             folds.append(say("folds", inspection, len(eligible), queries))
@@ -356,17 +375,22 @@ def _show_labels(
     label_of_segment = np.array(segments["label"], object)
     calls = Counter(segmentation.calls["label"])
     labels = sorted(calls, key=lambda name: (-numbers[name], -calls[name], name))
+    name_length = 40 if is_wide else 24
     rows = []
     for label in labels[:MAX_LABELS]:
         members = segments.take(np.flatnonzero(label_of_segment == label))
         durations = _format_durations(members.durations_s)
-        length = 40 if is_wide else 24
         cells: dict[str, Value] = dict(zip(DURATIONS, durations, strict=True))
-        cells["label"] = label if len(label) <= length else f"{label[: length - 1]}…"
+        name = label
+        if len(label) > name_length:
+            name = f"{label[: name_length - 1]}…"
+        recordings = set(members["recording"])
+        bar_length = round(BAR_LENGTH * len(members) / most)
+        cells["label"] = name
         cells["calls"] = calls[label]
         cells["segments"] = len(members)
-        cells["recordings"] = len(set(members["recording"]))
-        cells[""] = "━" * round(BAR_LENGTH * len(members) / most)
+        cells["recordings"] = len(recordings)
+        cells[""] = "━" * bar_length
         cells["eligible"] = eligibility.get(label, "no: no segments")
         rows.append([cells[column] for column in columns])
     console.print()
@@ -417,24 +441,27 @@ def show_transfer(result: TransferEvaluation, console: Console) -> None:
     for encoder in result.encoders:
         curves = list(result.list_curves(encoder).values())
         differences = result.transfer_difference.filter(one=encoder)
-        cells = [
-            _format_points(curves[0], spread, MEAN_WITH_INTERVAL),
-            *(_format_points(curve, spread) for curve in curves[1:]),
-            _format_points(differences, compared, DIFFERENCE),
-        ]
+        first_curve, *other_curves = curves
+        cells = [_format_points(first_curve, spread, MEAN_WITH_INTERVAL)]
+        cells += [_format_points(curve, spread) for curve in other_curves]
+        cells_of_difference = _format_points(differences, compared, DIFFERENCE)
+        cells.append(cells_of_difference)
         right = [
             _format_points(curve, spread, metric="accuracy") for curve in curves[:2]
         ]
+        shots = choose_shots(sorted(cells_of_difference))
         rows: list[list[Value]] = []
-        for k in choose_shots(sorted(cells[-1])):
+        for k in shots:
+            means = [points.get(k, "") for points in cells]
             names = " / ".join(points.get(k, "") for points in right)
-            rows.append([k, *(points.get(k, "") for points in cells), names])
+            rows.append([k, *means, names])
         columns = ("k", *HEADINGS[: len(curves)], "difference", "right names")
         print_table(console, columns, rows, encoder)
     legend = say("transfer_legend", result, spread, SPREAD_NOTES[spread])
     console.print()
     print_lines(console, legend.splitlines(), "dim")
-    print_lines(console, [f"note: {note}" for note in result.notes], "yellow")
+    notes = [f"note: {note}" for note in result.notes]
+    print_lines(console, notes, "yellow")
 
 
 def _format_points(
