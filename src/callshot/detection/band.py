@@ -57,8 +57,10 @@ def find_band(
         pl.col(low).quantile(QUANTILE, "linear"),
         pl.col(high).quantile(1 - QUANTILE, "linear"),
     )
-    low_hz = _round_edge(edges[low].to_numpy().min() / WIDENED, math.floor)
-    high_hz = _round_edge(edges[high].to_numpy().max() * WIDENED, math.ceil)
+    lowest_hz = edges[low].to_numpy().min()
+    highest_hz = edges[high].to_numpy().max()
+    low_hz = _round_edge(lowest_hz / WIDENED, math.floor)
+    high_hz = _round_edge(highest_hz * WIDENED, math.ceil)
     nyquist_hz = spec.rate_hz / 2 / spec.speed
     high_hz = min(high_hz, nyquist_hz)
     if low_hz < LOWEST_HZ:

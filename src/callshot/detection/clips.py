@@ -194,10 +194,9 @@ def choose_events(events: Frame, count: int, *, seed: int = 0) -> Frame:
             for row in rows:
                 reasons.setdefault(row, []).append(reason)
         chosen = sorted(reasons)
-        why = [", ".join(reasons[row]) for row in chosen]
-        parts.append(
-            ranked[chosen].with_columns(rank=np.array(chosen) + 1, why=pl.Series(why))
-        )
+        rank = np.array(chosen) + 1
+        why = pl.Series([", ".join(reasons[row]) for row in chosen])
+        parts.append(ranked[chosen].with_columns(rank=rank, why=why))
     return pl.concat(parts)
 
 

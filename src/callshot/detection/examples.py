@@ -98,7 +98,8 @@ def embed_calls(
         pieces = calls.take(rows).with_columns(**{OWNER: np.array(rows, np.int64)})
         spec_of_pieces = spec
         if settings.source != SEGMENT:
-            pieces = cut_windows(pieces, headers, find_grid(spec, settings), settings)
+            grid = find_grid(spec, settings)
+            pieces = cut_windows(pieces, headers, grid, settings)
             spec_of_pieces = read_at_speed(spec)  # the windows are at that speed
         embedded, vectors, rejected_pieces = embed_rows(
             pieces,
@@ -111,7 +112,9 @@ def embed_calls(
             assert reject.row is not None  # it is a piece, not a file
             call_row = int(call_of_piece[reject.row - 1])  # rejects count rows from 1
             errors.setdefault(call_row, reject.reason)
-        matrices.append(average_by_call(vectors, call_of_piece[embedded], len(calls)))
+        call_of_vector = call_of_piece[embedded]
+        matrix_of_spec = average_by_call(vectors, call_of_vector, len(calls))
+        matrices.append(matrix_of_spec)
         pieces_of_call = np.bincount(call_of_piece, minlength=len(calls))
         windows = np.maximum(windows, pieces_of_call)
     paths = calls.paths
@@ -119,8 +122,9 @@ def embed_calls(
     rejects = [Reject(paths[row], row + 1, reason) for row, reason in failed]
     keep = [row for row in range(len(calls)) if row not in errors]
     if not keep:
+        first = rejects[0].reason
         raise InputError(
-            f"{calls.source}: no call could be embedded (the first: {rejects[0].reason})"
+            f"{calls.source}: no call could be embedded (the first: {first})"
         )
     kept = calls.take(keep).with_columns(windows=windows[keep])
     notes: list[str] = []

@@ -236,7 +236,8 @@ def median_frequency_hz(signal: FloatArray, rate_hz: float) -> float:
     100
     """
     power = np.abs(np.fft.rfft(signal)) ** 2
-    share = np.cumsum(power) / (power.sum() or 1.0)
+    total = power.sum() or 1.0
+    share = np.cumsum(power) / total
     index = int(np.searchsorted(share, 0.5))
     return index * rate_hz / max(len(signal), 1)
 

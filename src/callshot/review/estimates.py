@@ -153,7 +153,8 @@ def measure_agreement(decisions: Decisions) -> Answer:
     labels: dict[str, dict[int, str | None]] = {}
     for item in decisions.touched:
         for verdict in decisions.find_verdicts(item):
-            labels.setdefault(verdict["reviewer"], {})[item] = verdict["label"]
+            label_of_item = labels.setdefault(verdict["reviewer"], {})
+            label_of_item[item] = verdict["label"]
     pairs = 0
     agreed = 0
     weight = 0

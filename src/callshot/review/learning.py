@@ -267,10 +267,13 @@ def _add_group(model: Model | None, part: Model, group: DecidedGroup) -> Model:
     if not group.is_rejected:
         # Boxes are no sample of what a model finds, so they calibrate nothing.
         spans = part.examples.spans.with_columns(reviewed=not group.is_box)
-        part = replace(part, examples=replace(part.examples, spans=spans))
+        examples = replace(part.examples, spans=spans)
+        part = replace(part, examples=examples)
         return part if model is None else merge_models(model, part)
     assert model is not None  # there are confirmed calls, or an earlier model
     check_fingerprint(model, part.encoder, part.fingerprint)
-    spans = part.examples.spans.with_columns(root=str(group.root.resolve()))
+    root = str(group.root.resolve())
+    spans = part.examples.spans.with_columns(root=root)
     placed = replace(part.examples, spans=spans)
-    return replace(model, rejected=merge_rejected(model.rejected, placed))
+    rejected = merge_rejected(model.rejected, placed)
+    return replace(model, rejected=rejected)

@@ -191,7 +191,8 @@ class Session:
         if new:
             for entry in self.journal.append(reviewer, new):
                 self.changes.append(self._apply(entry))
-        return [self.changes[self.journal.by_uuid[one].seq - 1] for one in uuids]
+        entries = [self.journal.by_uuid[one] for one in uuids]
+        return [self.changes[entry.seq - 1] for entry in entries]
 
     def undo(self, action: str, reviewer: str, request: Mapping[str, Any]) -> Answer:
         """Take back the latest batches of a reviewer, or with REDO bring back what was taken last.

@@ -110,8 +110,11 @@ def parse_header(texts: dict[bytes, bytes]) -> datetime | None:
         clock = _parse_time(time, "%H:%M:%S %d/%m/%Y")
         sign = -1 if (hours or "").startswith("-") else 1  # also of the minutes
         offset = timedelta(hours=int(hours or 0), minutes=sign * int(minutes or 0))
-        return None if clock is None else clock.replace(tzinfo=timezone(offset))
-    match = GUANO.search(texts.get(b"guan", b"").decode("utf-8", "replace"))
+        if clock is None:
+            return None
+        return clock.replace(tzinfo=timezone(offset))
+    guano = texts.get(b"guan", b"").decode("utf-8", "replace")
+    match = GUANO.search(guano)
     if match is not None:
         with suppress(ValueError):
             return datetime.fromisoformat(match[1])

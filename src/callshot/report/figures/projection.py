@@ -153,7 +153,8 @@ def draw_map(ax: "Axes", table: Vectors, labels: Sequence[str]) -> None:
         "rasterized": len(label) > MAX_SEGMENTS,
         "zorder": 3,
     }
-    others = points[~np.isin(label, np.array(labels, object))]
+    is_shown = np.isin(label, np.array(labels, object))
+    others = points[~is_shown]
     ax.scatter(others[:, 0], others[:, 1], color=SILVER, marker=".", **dots)
     for number, name in enumerate(labels):
         style = series_style(number)
