@@ -119,10 +119,11 @@ def count_activity(
             start = end
     detections: Counter[tuple[Hour, str]] = Counter()
     for name, start_s, label in events.select("recording", "start_s", "label").rows():
-        if name in begins:
+        if name in begins:  # others have no clock time
             start = begins[name] + timedelta(seconds=start_s)
             detections[(start.date(), start.hour), label] += 1
     rows = []
+    # An event that starts after the end of its recording may be in an hour of its own.
     hours = {hour for hour, _ in detections}
     for hour in sorted(hours | minutes.keys()):
         recorded = round(minutes.get(hour, 0.0), MINUTE_DIGITS)
@@ -233,11 +234,14 @@ def pool_days(values: FloatArray, step: int) -> FloatArray:
     counts = np.isfinite(by_row).sum(axis=1)
     sums = np.nansum(by_row, axis=1)
     means = sums / np.maximum(counts, 1)
-    return np.where(counts, means, np.nan)
+    return np.where(counts > 0, means, np.nan)
 
 
 def find_short(minutes: FloatArray) -> Cells:
-    """Return days and hours (n, 2) that were recorded for less than half as long as usual."""
+    """Return rows and hours, (n, 2), that were recorded for less than half as long as usual.
+
+    `minutes` are (rows, hours), NaN where nothing was recorded.
+    """
     usual = float(np.nanmedian(minutes))
     return np.argwhere(minutes < FEW * usual)
 

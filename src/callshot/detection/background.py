@@ -83,7 +83,7 @@ class Background:
 
     @property
     def hours(self) -> float:
-        """The length of the recordings that the windows stand for."""
+        """The hours that the windows stand for: each stands for one hop."""
         return len(self.vectors) * self.hop_s / 3600
 
     @property
@@ -122,6 +122,7 @@ def find_sampled(sha256: str, start_s: FloatArray, windows_of_all: int) -> Mask:
     while windows_of_all > MAX_WINDOWS * keep_one_in:
         keep_one_in *= 2
     minutes, minute_of_window = np.unique(start_s // SAMPLED_S, return_inverse=True)
+    # Hashes are even over all numbers of 64 bit: one in `keep_one_in` is below the limit.
     hashes = [streams.key(f"background {sha256} {minute:.0f}") for minute in minutes]
     limit = np.uint64((2**64 - 1) // keep_one_in)
     is_sampled_minute = np.array(hashes, np.uint64) <= limit
@@ -173,6 +174,7 @@ def select_windows(
     """Return the background of recordings: the sampled ones of `windows` that no call touches."""
     windows_of_all = sum(recording.windows for recording in recordings)
     frame = windows.spans.frame.with_row_index()
+    # Two backgrounds that are merged may have the same window.
     unique = frame.unique(["recording", "start_s"], keep="last").sort("start_s")
     by_recording = unique.partition_by("recording", as_dict=True)
     rows = []
@@ -215,8 +217,8 @@ def _number_units(background: Background) -> IntArray:
     """
     recording_of_window = background.number
     places = np.array([recording.place for recording in background.recordings])
-    _, place = np.unique(places[recording_of_window], return_inverse=True)
-    unit = _divide_majority(place, recording_of_window)
+    _, place_of_window = np.unique(places[recording_of_window], return_inverse=True)
+    unit = _divide_majority(place_of_window, recording_of_window)
     stretch = np.zeros(len(unit), np.int64)
     for number in np.unique(recording_of_window):
         inside = recording_of_window == number
@@ -237,7 +239,10 @@ def _assign_parts(unit: IntArray) -> IntArray:
 
 
 def _divide_majority(unit: IntArray, finer: IntArray) -> IntArray:
-    """Divide the unit of more than half of all windows by finer units; units are of each window."""
+    """Divide a unit that has more than half of all windows, if there is one, by finer units.
+
+    `unit` and `finer` are the numbers that each window has, and so is the result.
+    """
     counts = np.bincount(unit)
     largest = counts.argmax()
     if 2 * counts[largest] <= len(unit):
@@ -267,9 +272,10 @@ class Covariance:
         Its scores of background have mean 0 and standard deviation 1.
         """
         from_centre = means - self.centre
+        # S⁻¹ (c − b) of each class; background scores by it have this variance.
         unscaled = lu_solve(self.factors, from_centre.T, check_finite=False).T
-        variances = np.einsum("nd,nd->n", unscaled, from_centre)  # of background scores
-        smallest = np.finfo(np.float64).tiny
+        variances = np.einsum("nd,nd->n", unscaled, from_centre)
+        smallest = np.finfo(np.float64).tiny  # 0 cannot be divided by
         deviations = np.sqrt(np.maximum(variances, smallest))
         weight = unscaled / deviations[:, None]
         return LinearLayer(weight, -weight @ self.centre)
@@ -351,8 +357,9 @@ def find_event_threshold(events: FloatArray, allowed: float) -> float:
     """
     if len(events) <= allowed:
         return -np.inf
-    if len(events) == 1:
+    if len(events) == 1:  # too few to know how they fall off
         return float(events[0])
+    # How many of the highest events show the fall-off; the next one is their base.
     count = min(max(TAIL_EVENTS, math.ceil(TAIL * allowed)), len(events) - 1)
     return extrapolate_tail(events, count, allowed)
 
@@ -363,7 +370,10 @@ def find_event_thresholds(
     background: Background,
     allowed: float,
 ) -> FloatArray:
-    """Return for each class the score that about `allowed` events of windows found as it exceed."""
+    """Return for each class the score that about `allowed` of its events in background exceed.
+
+    `class_of_window` is the class that was found in each window, `scores` are (windows, classes).
+    """
     thresholds = []
     for number, own_scores in enumerate(scores.T):
         found_scores = np.where(class_of_window == number, own_scores, -np.inf)
@@ -411,7 +421,7 @@ def _order_windows(background: Background) -> tuple[IntArray, Mask]:
     order = np.lexsort((start_s, recording))
     is_same_recording = np.diff(recording[order]) == 0
     steps_s = np.diff(start_s[order])
-    is_near = steps_s < 1.5 * background.hop_s
+    is_near = steps_s < 1.5 * background.hop_s  # no window is missing between them
     return order, is_same_recording & is_near
 
 

@@ -78,8 +78,9 @@ def _round_edge(edge_hz: float, direction: Callable[[float], int]) -> float:
     """
     if edge_hz <= 0:
         return 0.0
-    step = 10.0 ** (math.floor(math.log10(edge_hz)) + 1 - DIGITS)
-    return round(direction(edge_hz / step) * step, 6)
+    step = 10.0 ** (math.floor(math.log10(edge_hz)) + 1 - DIGITS)  # of the last digit
+    rounded = direction(edge_hz / step) * step
+    return round(rounded, 6)  # without the error of the product
 
 
 def measure_overlap(examples: Vectors, background: Background | None) -> float | None:

@@ -104,7 +104,7 @@ def write_clips(
             path = recordings.find_file(name)
             try:
                 rows.append(_cut_clip(event, path, folder, stem, options))
-            except OutputError:
+            except OutputError:  # no other clip could be written either
                 raise
             except CallshotError as error:
                 rejects.append(Reject(name, None, f"no clip: {error}"))
@@ -122,7 +122,7 @@ def write_clips(
 def check_clips_folder(out: Path) -> None:
     """Check, before any work, that clips can be written to a folder."""
     with open_output_folder(out, [TABLE], PROVENANCE, owner=SET):
-        pass
+        pass  # to open it is the check
 
 
 def _cut_clip(
@@ -134,7 +134,7 @@ def _cut_clip(
     with open_recording(path, event["recording"]) as reader:
         rate_hz = round(reader.recording.rate_hz)
         duration_s = reader.recording.duration_s
-        if start_s < duration_s:
+        if start_s < duration_s:  # otherwise the reader raises the error
             end_s = min(end_s, duration_s)
         signal = reader.read_decodable(
             start_s, end_s, rate_hz=rate_hz, channel_rule=options.channel
@@ -180,10 +180,11 @@ def choose_events(events: Frame, count: int, *, seed: int = 0) -> Frame:
             nulls_last=True,
             maintain_order=True,
         )
+        # The sample of a label does not depend on other labels.
         random = np.random.default_rng([seed, crc32(label.encode())])
         scored = len(ranked) - ranked["score"].null_count()  # the others come last
         strata = min(count, len(ranked))
-        edges = np.arange(strata + 1) * len(ranked) // strata  # rows
+        edges = np.arange(strata + 1) * len(ranked) // strata  # first rows of strata
         rows_of_reason = {
             "best": range(min(count, scored)),
             "uncertain": range(max(0, scored - count), scored),
@@ -210,8 +211,8 @@ def draw_spectrogram(
     """Return a spectrogram of samples that begin at `start_s` as PNG, with the event in it."""
     max_hz = min(max_hz or np.inf, rate_hz / 2)
     edges_hz = np.linspace(0, max_hz, ROWS + 1)
-    # Long windows for low calls, so that rows differ
-    level_db = measure_spectrogram(signal, rate_hz, edges_hz, COLUMNS, ROWS / max_hz)
+    window_s = ROWS / max_hz  # long for low calls, so that rows differ
+    level_db = measure_spectrogram(signal, rate_hz, edges_hz, COLUMNS, window_s)
     low_db = float(np.percentile(level_db, DARKEST))
     end_s = start_s + signal.size / rate_hz
     title = f"{event['label']}, {event['recording']}"
@@ -237,9 +238,11 @@ def draw_spectrogram(
             xlim=(start_s, end_s),
         )
         for edge_s in (event["start_s"], event["end_s"]):
+            # Dashes in two colours are seen on dark and on bright sounds.
             ax.axvline(edge_s, color="white", linewidth=0.9)
             ax.axvline(edge_s, color=VERMILION, linewidth=0.9, linestyle=(0, (3, 3)))
-        room_pt = 72 * (SIZE_IN[0] - 0.7)
+        margins_in = 0.7
+        room_pt = 72 * (SIZE_IN[0] - margins_in)  # 72 points are an inch
         ax.set_title(shorten(title, room_pt, TITLE_FONT), color=INK)
         figure.savefig(content, format="png", dpi=DPI, metadata={"Software": CREATOR})
     return content.getvalue()

@@ -211,7 +211,10 @@ def find_curves(
 def make_scorer(
     means: FloatArray, background: Covariance | Site | None
 ) -> Detector | ShareScorer:
-    """Return what scores windows for `means`; a Site expects both transformed by it."""
+    """Return what scores windows for class means; it has no thresholds.
+
+    With a Site, means and windows must be transformed by it.
+    """
     if isinstance(background, Site):
         return ShareScorer(means, background.background)
     layer = None if background is None else background.find_discriminants(means)
@@ -263,7 +266,7 @@ def trim_background(means: FloatArray, background: Background) -> Mask:
     keep = np.ones(len(is_certain), bool)
     if is_certain.all():
         return keep
-    for _ in range(TRIMMINGS):
+    for _ in range(TRIMMINGS):  # each by the covariance of what the one before kept
         covariance = measure_covariance(background.vectors[keep])
         scores = covariance.find_discriminants(means)(background.vectors)
         highest = scores.max(axis=1)
@@ -276,6 +279,7 @@ def find_median_scores(model: Model, covariances: Covariances) -> FloatArray:
     """Score examples for their own class; return the median score of each class."""
     layer = covariances.whole.find_discriminants(model.means)
     label = model.label
+    # Only the score for the own class of each example: (examples,).
     scores = np.einsum("nd,nd->n", model.examples.matrix, layer.weight[label])
     return find_medians(model, scores + layer.bias[label])
 
@@ -339,6 +343,7 @@ def find_thresholds(scores: FloatArray, allowed: float) -> FloatArray:
         if len(falling) <= allowed:
             thresholds.append(-np.inf)
             continue
+        # Just above the highest window that would be one too many
         threshold = float(np.nextafter(falling[int(allowed)], np.inf))
         count = min(TAIL, len(falling) - 1)
         if allowed < count:

@@ -91,8 +91,9 @@ def describe_calls(model: Model, labels: Iterable[str]) -> dict[str, CallShape]:
         for clip, length_s in zip(clips[rows], lengths_s, strict=True):
             if clip is not None:
                 signal = from_pcm(clip)
-                # In real time, whatever the speed of the encoder.
-                signals.append((signal, len(signal) / min(length_s, MAX_CLIP_S)))
+                # Clips are at the speed of the encoder: this rate is the one in real time.
+                rate_hz = len(signal) / min(length_s, MAX_CLIP_S)
+                signals.append((signal, rate_hz))
         if not signals:
             continue
         bands_hz = [find_band(signal, rate_hz, step_s) for signal, rate_hz in signals]
@@ -102,7 +103,7 @@ def describe_calls(model: Model, labels: Iterable[str]) -> dict[str, CallShape]:
             for signal, rate_hz in signals
         ]
         pause_s = max(PAUSE_SHARE * typical_s, *pauses_s)
-        shortest_s = float(np.quantile(lengths_s, 0.1))
+        shortest_s = float(np.quantile(lengths_s, 0.1))  # but for odd ones
         shapes[label] = CallShape(
             MIN_SHARE * shortest_s, pause_s, step_s, low_hz, high_hz
         )
@@ -115,7 +116,8 @@ def _measure_pause(
     """Return the length in seconds of the longest pause between the loud parts of a call."""
     step = max(1, round(step_s * rate_hz))
     levels = measure_band(signal, rate_hz, band_hz, step)
-    heights = measure_heights(levels, levels, len(levels))
+    # Noise floor and loudest sound are those of the whole clip.
+    heights = measure_heights(levels, around=levels, columns=len(levels))
     loud_columns = np.flatnonzero(heights > SHARE)
     quiet_between = np.diff(loud_columns) - 1
     return step_s * float(quiet_between.max(initial=0))
@@ -257,6 +259,7 @@ class CallFinder:
                 calls.append(sound)
             else:
                 other_sounds.append(sound)
+        # Windows without a call have their other sounds.
         missed = find_missed(calls, edges_s, starts_s, ends_s)
         for sound_start_s, sound_end_s in other_sounds:
             for start_s, end_s in missed:
@@ -446,7 +449,7 @@ def find_events(
             high_hz = min(shape.high_hz, top_hz)
             band_hz = (round(shape.low_hz, 1), round(high_hz, 1))
         bands_hz.append(band_hz)
-    bands = np.array(bands_hz, object).reshape(-1, 2)
+    bands = np.array(bands_hz, object).reshape(-1, 2)  # also without events
     events["low_freq_hz"] = bands[:, 0]
     events["high_freq_hz"] = bands[:, 1]
     return events, note
@@ -496,7 +499,7 @@ def merge_windows(
         for start_s, end_s in spans:
             first = np.searchsorted(own_ends_s, start_s, "right")
             end = np.searchsorted(own_starts_s, end_s, "left")
-            overlapping = own[first:end]
+            overlapping = own[first:end]  # windows of the stretch on this event
             strongest = scores[overlapping].argmax()
             rows.append(int(overlapping[strongest]))
             edges.append((round(start_s, DIGITS), round(end_s, DIGITS)))
@@ -538,7 +541,7 @@ def _find_stretches(windows: Columns, spacing: Spacing) -> list[_Stretch]:
         strongest = first + int(scores[first : last + 1].argmax())
         run.append(_Stretch(first, last, strongest))
         first = last + 1
-        if not ends_run[last]:
+        if not ends_run[last]:  # more stretches of the run follow
             continue
         joined: list[_Stretch] = []
         for stretch in _drop_parts_of_calls(run, starts_s, windows["end_s"], scores):

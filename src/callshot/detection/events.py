@@ -132,7 +132,7 @@ def find_event_table(path: Path) -> Path:
 def _convert_times(
     annotations: Iterable[Row], recordings: RecordingFolder
 ) -> tuple[list[Row], Rejects]:
-    """Return annotations with times in seconds, and a reject for each row of a bad recording."""
+    """Return annotations with times in seconds; rows of unreadable recordings are rejects."""
     rows = []
     rejects = []
     for row in annotations:
@@ -282,7 +282,7 @@ def _read_parquet_rows(
         name: EVENTS[name] for name in EVENTS if name in frame.columns
     }
     try:
-        frame = frame.select(~selectors.nested()).cast(types)
+        frame = frame.select(~selectors.nested()).cast(types)  # no lists, no structs
     except pl.exceptions.PolarsError as error:
         reason = str(error).partition("\n")[0]
         raise InputError(
@@ -330,11 +330,11 @@ def rename_recordings(events: Frame, names: Iterable[str]) -> Frame:
     >>> rename_recordings(events_frame([row]), ["a.wav"])["recording"].to_list()
     ['a.wav']
     """
-    library = Library(Path(), tuple(sorted(names)))
+    library = Library(Path(), tuple(sorted(names)))  # names are found without a folder
     renames = {}
     for name in events["recording"].unique():
         try:
             renames[name] = library.find(name)
-        except InputError:
+        except InputError:  # none matches, or several
             renames[name] = name
     return events.with_columns(pl.col("recording").replace(renames))

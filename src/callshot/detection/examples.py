@@ -160,6 +160,7 @@ def cut_windows(
         recording = headers[call["path"]]
         duration_s = recording.duration_s
         last_start = max(0, grid.to_samples(duration_s) - grid.window)
+        # Read as if made at this rate, so that it is at the encoder's speed.
         call["source_rate_hz"] = recording.rate_hz * grid.speed
         for start_s in place_windows(
             call["start_s"], call["end_s"], grid.window_s, duration_s
@@ -239,6 +240,7 @@ def find_silence(calls: Spans, settings: AudioSettings, headers: Headers) -> Err
     """Return an error for each call without any sound, and for each that cannot be read."""
     rows = [row for row, path in enumerate(calls.paths) if path in headers]
     readable = calls.take(rows)
+    # At its own rate, a recording is not resampled.
     rates_hz = [
         max(MIN_RATE_HZ, round(headers[path].rate_hz)) for path in readable.paths
     ]
@@ -311,7 +313,7 @@ def read_quiet_windows(
     """
     durations_s = []
     for root, path in files:
-        duration_s = 0.0
+        duration_s = 0.0  # no windows are taken from what cannot be read
         with suppress(InputError):
             duration_s = probe(root / path, path).duration_s
         durations_s.append(duration_s)
@@ -395,7 +397,7 @@ def sample_index(index: Index) -> Background | None:
                 levels = block.spans.frame["rms_dbfs"].to_numpy()[rows]
                 is_silent = levels <= SILENCE_DBFS  # not where the level is NaN
                 sampled.append(block.take(rows[~is_silent]))
-                first = (first - len(block)) % step
+                first = (first - len(block)) % step  # steps run on over blocks
     if sum(map(len, sampled)) < MIN_WINDOWS:
         return None
     windows = concat_vectors(sampled)

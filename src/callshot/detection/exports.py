@@ -59,7 +59,7 @@ EXPORTS: dict[str, OutputFormat] = {}
 
 
 def output_format(name: str, **facts: Any) -> Callable[[WriteEvents], WriteEvents]:
-    """Register a function as an output format."""
+    """Register a function as an output format; `facts` are the other fields of OutputFormat."""
 
     def register(write: WriteEvents) -> WriteEvents:
         EXPORTS[name] = OutputFormat(write, **facts)
@@ -121,7 +121,10 @@ def write_files(
 
 
 def to_annotations(events: Frame) -> list[Row]:
-    """Return events as rows of annotations, without empty cells."""
+    """Return events as rows of annotations, without empty cells.
+
+    Annotations name their file in `path`; their `recording` is a group of files: here none.
+    """
     rows = []
     for event in events.iter_rows(named=True):
         event["confirmed"] = VERDICTS.get(event["confirmed"])
@@ -207,7 +210,7 @@ def _export_kaleidoscope(events: Frame, recordings: RecordingFolder | None) -> F
         parent = path.parent.as_posix()
         shifted = shift_clock(starts[event["recording"]], event["start_s"])
         time = parse_clock(event["clock"]) or parse_clock(shifted)
-        clock = [""] * 3
+        clock = [""] * 3  # date, time, hour
         if time is not None:
             clock = f"{time:%Y-%m-%d %H:%M:%S %H}".split()
         rows.append(
@@ -215,9 +218,9 @@ def _export_kaleidoscope(events: Frame, recordings: RecordingFolder | None) -> F
                 folder,
                 "" if parent == "." else parent,
                 path.name,
-                0,
+                0,  # channel
                 event["start_s"],
-                add_times(event["end_s"], -event["start_s"]),
+                add_times(event["end_s"], -event["start_s"]),  # the exact duration
                 *clock,
                 event["label"],
                 event["distance"],

@@ -444,6 +444,7 @@ def learn_index(
 def _describe_background(
     background: Background | None, no_background: str
 ) -> list[str]:
+    """Return what is doubtful about the background; `no_background` if there is none."""
     if background is None or len(background.vectors) == 0:
         return [no_background]
     return say("doubts_of_background", background)

@@ -148,7 +148,10 @@ class RankedDetections:
         return not np.isnan(self.score).any()
 
     def cumulate(self, weights: FloatArray) -> Scores:
-        """Return how many are detected, and of each outcome, by falling threshold: each score."""
+        """Return how many have at least each score, in all (detected) and of each outcome.
+
+        Counts are by falling score, one for all equal ones; `weights` are of recordings.
+        """
         is_last_of_score = np.diff(self.score, append=-np.inf) != 0
         weight = weights[self.recording]
         counts = {"detected": np.cumsum(weight)[is_last_of_score]}
@@ -252,7 +255,7 @@ def find_threshold(
         "is_lowest": len(meeting_aim) == len(events),
     }
     if len(meeting_aim) > 0:
-        lowest = meeting_aim.row(-1, named=True)
+        lowest = meeting_aim.row(-1, named=True)  # thresholds of a curve fall
         row["threshold"] = lowest["threshold"]
         row["false_alarms_per_hour"] = lowest["false_alarms_per_hour"]
         reaching = pl.col("threshold") >= lowest["threshold"]
@@ -270,6 +273,7 @@ def sample_weights(recordings: int, samples: int, seed: int) -> FloatArray:
     numbers = np.arange(recordings, dtype=np.uint64)
     streams.bootstrap_picks(base, numbers, recordings, picks)
     weights = np.zeros((samples, recordings))
+    # A pick is the number of a recording; column n of `picks` has those of sample n.
     np.add.at(weights, (np.arange(samples), picks), 1.0)
     return weights
 
@@ -326,7 +330,7 @@ class Task:
         if detections.is_empty():
             detections = self.detections
         lengths = detections["end_s"] - detections["start_s"]
-        return lengths.quantile(SHORT_SHARE, "lower") or 0.0
+        return lengths.quantile(SHORT_SHARE, "lower") or 0.0  # None: no detections
 
     def rank(
         self, label: str, detections: Frame, annotated: Frame, unreachable: int = 0

@@ -491,7 +491,7 @@ def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
         if lengths.sum() != len(samples) or len(lengths) != len(vectors):
             raise ValueError("clips: samples of other examples")
         parts = np.split(samples, np.cumsum(lengths)[:-1])
-        clips = [part.tobytes() or None for part in parts]
+        clips = [part.tobytes() or None for part in parts]  # None: not kept
         columns["clip"] = pl.Series(clips, dtype=pl.Binary)
     dimension = vectors.shape[1]
     background = None
@@ -535,6 +535,7 @@ def _build_background(
         raise ValueError("background: a window is of no recording")
     checksums = [recordings[number].sha256 for number in recording_numbers]
     windows = make_windows(checksums, start_s, facts["window_s"], matrix)
+    # window_s and hop_s
     lengths = {name: value for name, value in facts.items() if name != "recordings"}
     return Background(tuple(recordings), windows, **lengths)
 
@@ -591,6 +592,7 @@ def check_onnx_path(path: Path) -> None:
         )
 
     def is_own_file(file: Path) -> bool:
+        """Return whether callshot wrote an ONNX file: it names its producer at the start."""
         with file.open("rb") as stream:
             return PRODUCER_FIELD in stream.read(START_BYTES)
 
@@ -609,6 +611,7 @@ def export_onnx(model: Model, path: Path) -> None:
     text = GRAPH.format(dimensions=model.examples.matrix.shape[1], count=count)
     made = onnx.parser.parse_model(text)
     layer = model.layer
+    # The other classes of each class, (classes, classes − 1)
     others = [[m for m in range(count) if m != n] for n in range(count)]
     weights = {
         "weight": np.ascontiguousarray(layer.weight.T),
@@ -618,6 +621,7 @@ def export_onnx(model: Model, path: Path) -> None:
     }
     for name, values in weights.items():
         made.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    # The last node, a LabelEncoder, maps the numbers of classes to their names.
     names = {"keys_int64s": list(range(count)), "values_strings": list(model.classes)}
     for name, items in names.items():
         attribute = onnx.helper.make_attribute(name, items)

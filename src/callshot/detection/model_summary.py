@@ -69,7 +69,9 @@ def predict_share(share: float, count: int) -> Interval:
     (0.9, 0.65, 1.0)
     """
     hits = share * count
-    low, high = betabinom.ppf(LIMITS, count, hits + 0.5, count - hits + 0.5) / count
+    prior = 0.5  # hits and misses that the prior counts like
+    misses = count - hits
+    low, high = betabinom.ppf(LIMITS, count, hits + prior, misses + prior) / count
     return Interval(share, low, high)
 
 
@@ -81,7 +83,9 @@ def predict_rate(count: int, hours: float) -> Interval:
     >>> tuple(map(float, predict_rate(4, 2.0)))
     (2.0, 0.0, 6.0)
     """
-    low, high = nbinom.ppf(LIMITS, count + 0.5, 0.5) / hours
+    prior = 0.5  # events that the prior counts like
+    share_of_known_hours = 0.5  # as many hours are new
+    low, high = nbinom.ppf(LIMITS, count + prior, share_of_known_hours) / hours
     return Interval(count / hours, low, high)
 
 
@@ -461,7 +465,10 @@ def expect_recall(model: Model, expected: Expectation) -> Interval | None:
 
 
 def explain_unknown(model: Model) -> str:
-    """Return why it cannot be predicted what a scan finds, as `sentences.txt` knows it, or ""."""
+    """Return why it cannot be predicted what a scan finds, or "".
+
+    The reason is a key, for which `sentences.txt` has the text.
+    """
     background = model.background
     if are_clips(model):
         return "clips"

@@ -77,6 +77,7 @@ class Site:
     def transform_model(self, model: Model) -> Model:
         """Return a model whose examples and rejected detections are scaled roots."""
         examples = self._transform_all(model.examples)
+        # None, if there are no rejected detections, stays None.
         rejected = model.rejected and self._transform_all(model.rejected)
         return replace(model, examples=examples, rejected=rejected)
 
@@ -343,7 +344,7 @@ class NearestMeanDetector:
         scores = np.concatenate([scorer.score(scaled) for scaled in scaled_blocks])
         nearest = scorer.find_nearest(scores)
         best_scores = scores[np.arange(len(nearest)), nearest]
-        never = np.full(len(self.others), np.inf)
+        never = np.full(len(self.others), np.inf)  # no score exceeds it
         thresholds = np.append(self.thresholds, never)
         is_call = best_scores > thresholds[nearest]
         class_of_window = np.where(is_call, nearest, BACKGROUND)
@@ -408,7 +409,8 @@ def make_nearest_detector(model: Model, site: Site) -> NearestMeanDetector:
         classes=model.classes,
         site=site,
         means=means,
-        others=np.array(others).reshape(-1, len(site.scale)),
+        others=np.array(others).reshape(-1, len(site.scale)),  # also if there are none
+        # A little less than half-way, for the mean of a few examples lies farther out.
         thresholds=model.counts / (2 * model.counts + 1),
         known=known,
     )

@@ -124,8 +124,8 @@ def measure_space(parts: Sequence[Rows]) -> Space:
         samples = [rows["vector"][::step] for rows in parts]
         quiet = samples
     roots = find_roots(np.concatenate(samples))
-    spread = roots.std(axis=0)
-    scale = np.where(spread > 0, spread, 1.0)
+    deviation = roots.std(axis=0)
+    scale = np.where(deviation > 0, deviation, 1.0)  # 0 cannot be divided by
     background = find_roots(np.concatenate(quiet)).mean(axis=0)
     centred = (roots - roots.mean(axis=0)) / scale
     covariance = centred.T @ centred
@@ -232,9 +232,11 @@ class ReadyWindows:
                 continue
             earliest_end_s = np.minimum(part.end_s, end_s)
             latest_start_s = np.maximum(part.start_s, start_s)
+            # Rounded, so that rounding errors do not decide
             shared_s = (earliest_end_s - latest_start_s).round(6)
             # Twice the distance from the middle of each window to that of the span.
             away_s = np.abs(part.start_s + part.end_s - start_s - end_s)
+            # Most shared time first, then the nearest middle: lexsort takes the last key first.
             row = int(np.lexsort((away_s, -shared_s))[0])
             rank = (float(shared_s[row]), -float(away_s[row]))
             window_s = float(part.end_s[row] - part.start_s[row])
@@ -392,7 +394,7 @@ def measure_cover(sounds: Sounds) -> Float32Array:
     squares = sounds.distance**2
     products = sounds.sketch @ sounds.sketch.T
     between = np.sqrt(np.maximum(squares[:, None] + squares - 2 * products, 0.0))
-    np.fill_diagonal(between, 0.0)
+    np.fill_diagonal(between, 0.0)  # a sound from itself, without rounding errors
     return np.maximum(sounds.distance - between, 0.0)
 
 

@@ -142,7 +142,7 @@ class ScanResult:
         counts = dict(self.events["label"].value_counts().iter_rows())
         classes = self.detector.classes
         events = [counts.get(name, 0) for name in classes]
-        hours = max(self.hours, 1e-9)
+        hours = max(self.hours, 1e-9)  # 0 cannot be divided by
         return pl.DataFrame(
             {
                 "label": list(classes),
@@ -368,9 +368,9 @@ def _make_index(
     encoder_options: Mapping[str, str],
     **options: Any,
 ) -> IndexResult:
-    """Index recordings with the settings of the model; the index has only these recordings.
+    """Index recordings with the settings of the model; `options` are of `index_recordings`.
 
-    Earlier runs may have indexed recordings that are gone, or failed now.
+    The result has only these recordings, not those of earlier runs that are gone, or failed now.
     """
     check_has_encoder(model)
     if folder is None:
@@ -435,6 +435,7 @@ def search_recordings(
         no_thresholds = np.full(len(detector.classes), -np.inf)
         detector = replace(detector, thresholds=no_thresholds)
         if isinstance(detector, NearestMeanDetector):
+            # Where every window counts as found, means must not move to them.
             detector = replace(detector, passes=0)
     found = FoundWindows(detector, recordings=[], windows=[], silent=[], rejects=[])
     total_s = sum(recording.duration_s for recording in index.recordings)
@@ -494,7 +495,7 @@ def _take_best(windows: Frame, best: int) -> Frame:
 
 
 def _select_starts(columns: Columns, windows: Frame) -> Columns:
-    """Return the windows of a recording that start with one of some windows."""
+    """Return the windows of a recording that start when one of `windows` does."""
     is_chosen = np.isin(columns["start_s"], windows["start_s"])
     return {name: column[is_chosen] for name, column in columns.items()}
 

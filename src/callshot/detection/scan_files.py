@@ -211,6 +211,7 @@ def describe_scan(result: ScanResult, model_path: Path) -> dict[str, Any]:
 
 
 def _describe_model(model: Model, path: Path) -> dict[str, Any]:
+    """Return the entries of scan.json on a model and its file."""
     facts = describe_file(path, encoder=model.encoder)
     return {
         "callshot": __version__,

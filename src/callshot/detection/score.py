@@ -225,15 +225,15 @@ def score_detections(
         named = rename_recordings(events, names)
         recording_names = sorted({*names, *named["recording"]})
         task = Task(
-            named,
-            truth,
-            recording_names,
-            inputs.durations_s,
-            iou,
-            unknown,
-            _read_classes(detections),
+            detections=named,
+            annotations=truth,
+            recordings=recording_names,
+            durations_s=inputs.durations_s,
+            min_iou=iou,
+            unknown=unknown,
+            searched=_read_classes(detections),
         )
-        needs_scores = (threshold, aim) != (None, None)
+        needs_scores = threshold is not None or aim is not None
         inputs.notes += _check_task(task, needs_scores=needs_scores)
         weights = sample_weights(len(task.recordings), samples, seed)
         frames |= _score_task(task, weights, window_s, threshold, aim)
@@ -304,7 +304,7 @@ def _score_task(
                 "false_alarms: an aim per hour needs the lengths of the recordings "
                 "(--recordings)"
             )
-        by = next(iter(ranked))
+        by = next(iter(ranked))  # what comes first in the scores
         thresholds = [
             find_threshold(frames["curve"], label, aim, by) for label in task.labels
         ]
@@ -340,6 +340,7 @@ class _Inputs:
     ) -> Frame:
         """Return the events of a file or frame, with the names that the recordings have."""
         if isinstance(source, pl.DataFrame):
+            # Empty cells: the rows of a frame are in no file.
             places = pl.DataFrame(schema=PLACE).clear(len(source))
             events = complete_events(source).drop(PLACE, strict=False)
             table = EventTable(events.hstack(places))
@@ -451,6 +452,7 @@ def _score_row(
         if is_undefined or len(defined) == 0:
             defined = np.array([np.nan])
         for suffix, percent in INTERVAL.items():
+            # A list of one percentage gives an array, as the other values are.
             values[metric + suffix] = np.percentile(defined, [percent])
     unreachable = sum(detections.unreachable for detections in classes)
     constants = {"by": by, "label": label, "unreachable": unreachable}
@@ -517,14 +519,14 @@ def _compose(figure: "Figure", panels: Sequence[Panel]) -> None:
         ways = unique_values(curve, "by")
         for by in ways:
             points = curve.filter(by=by)
-            points_per_mark = max(1, len(points) // 8)
+            points_per_mark = max(1, len(points) // 8)  # 8 marks on a curve
             style = {**LINES[by], "markevery": points_per_mark}
             ax.plot(points["recall"], points["precision"], **style)
         ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.04))
         ax.tick_params(labelbottom=True, labelleft=True)
     titles = [title for title, _ in panels]
     set_titles(axes, titles, width_in - TITLE_MARGIN_IN)
-    legend = {f"by {by}": LINES[by] for by in ways}
+    legend = {f"by {by}": LINES[by] for by in ways}  # as in the last panel
     add_legend(figure, legend, "recall")
 
 
@@ -692,7 +694,7 @@ def quantile_edges(scores: FloatArray, bins: int) -> FloatArray:
     """
     shares = np.linspace(0, 1, bins + 1)
     edges = np.unique(np.quantile(scores, shares))
-    if len(edges) == 1:
+    if len(edges) == 1:  # all scores are equal: one bin begins and ends there
         return np.repeat(edges, 2)
     return edges
 

@@ -38,7 +38,7 @@ CONSTANTS = {
 def say(macro: str, *facts: object) -> list[str]:
     """Return the lines that a macro makes of facts."""
     text = str(getattr(_load_macros(), macro)(*facts))
-    return text.split("\n")[:-1]
+    return text.split("\n")[:-1]  # without what follows the last line's end
 
 
 @cache
@@ -66,7 +66,11 @@ def _load_macros() -> Any:
 
 
 def _align(text: str, gap: int = 2, adjust: Adjust = str.ljust) -> str:
-    """Put the cells of lines, which tabs separate, below each other; the first at the left."""
+    """Put the cells of lines, which tabs separate, below each other; the first at the left.
+
+    `gap` is the number of spaces between columns, `adjust` fills a cell to the width of its column.
+    """
+    # The text ends with a newline: nothing follows it.
     rows = [line.split("\t") for line in text.split("\n")[:-1]]
     columns = zip(*rows, strict=True)
     widths = [max(map(len, column)) for column in columns]

@@ -65,6 +65,7 @@ class Calibration:
 
     def count_missing(self, probability: float) -> int:
         """Return about how many verdicts more would make `deviation` as small as CLOSE."""
+        # An interval shrinks with the square root of the number of verdicts.
         ratio = self.deviation(probability) / CLOSE
         return max(0, round(self.verdicts * (ratio**2 - 1)))
 
@@ -113,6 +114,7 @@ def fit_logistic(scores: FloatArray, is_right: Mask) -> Calibration:
     design = _design((scores - centre) / scale)
     coefficients, covariance = _maximise_likelihood(design, is_right)
     if coefficients[1] < 0:
+        # Fit the intercept alone: the column of ones.
         intercept, variance = _maximise_likelihood(design[:, :1], is_right)
         coefficients = np.append(intercept, 0.0)
         covariance = np.diag([variance[0, 0], 0.0])
@@ -142,6 +144,7 @@ def _maximise_likelihood(
         residual = is_right - probability + penalty
         step = covariance @ (design.T @ residual)
         length = np.abs(step).max()
+        # Longer steps than MAX_STEP are shortened to it, or Newton's method may diverge.
         scale = min(1.0, MAX_STEP / max(length, TOLERANCE))
         coefficients = coefficients + step * scale
         if length < TOLERANCE:
@@ -206,9 +209,10 @@ def drop_rejected(
     by_path = {recording.path: folders[recording.root] for recording in recordings}
     folder = pl.col("recording").replace_strict(by_path, return_dtype=pl.String)
     numbered = events.with_row_index("number").with_columns(root=folder)
-    rejected = _find_inside(numbered, model.rejected.spans.frame, ["root"])
+    rejected = _find_inside(numbered, model.rejected.spans.frame, equal=["root"])
+    # Examples keep no folder of recordings to compare.
     reviewed = model.examples.spans.frame.filter("reviewed")
-    confirmed = _find_inside(numbered, reviewed, [])
+    confirmed = _find_inside(numbered, reviewed, equal=[])
     dropped = rejected.join(confirmed, on="number", how="anti")
     kept = numbered.join(dropped, on="number", how="anti")
     return kept.drop("number", "root")

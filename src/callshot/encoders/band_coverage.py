@@ -131,7 +131,7 @@ def call_spectrum(signal: Float32Array, rate_hz: int) -> FloatArray:
 
 
 def choose_speeds(spec: EncoderSpec, middle_hz: float) -> list[float]:
-    """Return the one or two speeds that speed=auto stands for, slowest first.
+    """Return the one or two speeds that speed=auto stands for (see the top), slowest first.
 
     `middle_hz` is the frequency below which the calls have half of their energy.
 
@@ -151,16 +151,17 @@ def choose_speeds(spec: EncoderSpec, middle_hz: float) -> list[float]:
         )
     low_hz, high_hz = spec.band_hz
     distance = math.log2(math.sqrt(low_hz * high_hz) / middle_hz)  # in octaves
-    octave = round(distance / 2)
+    octave = round(distance / 2)  # half of the way: faster calls are also shorter
     octave = max(-FASTEST_OCTAVE, min(FASTEST_OCTAVE, octave))
-    nearer = octave - (octave > 0) + (octave < 0)  # by one octave to speed 1
+    nearer = octave - int(np.sign(octave))  # by one octave to speed 1
     return sorted({2.0**octave, 2.0**nearer})
 
 
 def sample_spans(spans: Spans) -> Spans:
     """Return 500 of the spans, at equal steps, or all if there are no more."""
     count = min(len(spans), MAX_SPANS)
-    return spans.take(np.linspace(0, len(spans) - 1, count).round().astype(int))
+    rows = np.linspace(0, len(spans) - 1, count).round()
+    return spans.take(rows.astype(int))
 
 
 def resolve_speeds(
@@ -188,7 +189,7 @@ def count_windows(spec: EncoderSpec, duration_s: FloatArray) -> tuple[float, flo
     if options is None:
         return 1.0, 0.0
     spans = []
-    for input_s in duration_s / spec.speed:
+    for input_s in duration_s / spec.speed:  # the lengths that the model gets
         samples = max(1, round(input_s * options.rate_hz))
         spans += find_spans(samples, options)
     audio = sum(span.stop - span.start for span in spans)
@@ -283,6 +284,7 @@ def _coverage_rows(
     auto_speeds = []
     if spec.band_hz is not None:
         auto_speeds = choose_speeds(spec, spectra.up_to(rate_hz / 2).middle_hz())
+    # What the model was trained on, at its speed; if that is not known, all that it gets.
     low_hz, high_hz = spec.band_hz or (1.0, spec.rate_hz / 2)
     band_low_hz, band_high_hz = parse_band(spec.band or f"0-{rate_hz / 2}")
     for speed in sorted({*speeds, *auto_speeds}):

@@ -67,7 +67,7 @@ def list_specs() -> list[EncoderSpec]:
             spec = entry.load()
             if not isinstance(spec, EncoderSpec):
                 raise TypeError(f"expected an EncoderSpec, got {type(spec).__name__}")
-        except Exception as error:  # of another package
+        except Exception as error:  # another package may raise anything
             package = entry.dist.name if entry.dist is not None else "unknown"
             raise InputError(
                 f"encoder {entry.name} of package {package}: cannot be loaded "
@@ -133,7 +133,9 @@ def format_encoder(name: str, options: Mapping[str, str]) -> str:
 def changed_options(spec: EncoderSpec) -> dict[str, str]:
     """Return the options that are not the defaults, as the user may write them."""
     options = spec.all_options()
-    if spec.name.startswith("onnx:"):
+    if spec.name.startswith(
+        "onnx:"
+    ):  # its required options have no defaults to compare
         defaults = {**options, "output": "", **SHARED_OPTIONS}
     else:
         defaults = find_encoder(spec.name).all_options()

@@ -100,6 +100,7 @@ def download(
             _append_bytes(url, part, length, progress, size)
             return
         except _ConnectionLostError as error:
+            # Count anew after an attempt that brought some bytes.
             failures = 1 if resume and _length(part) > length else failures + 1
             if failures == ATTEMPTS:
                 raise InputError(
@@ -114,7 +115,7 @@ def _append_bytes(
     """Read a file from byte `start` on over one connection, and append it to `part`."""
     host = urlsplit(url).netloc
     with open_url(url, start, part) as response:
-        if response.status != 206:  # the whole file instead of the range
+        if response.status != 206:  # "partial content"; else the whole file comes
             start = 0
         total = size if response.length is None else start + response.length
         if total is None and not response.chunked:
@@ -165,7 +166,7 @@ def open_url(url: str, start: int, part: Path) -> HTTPResponse:
     except HTTPError as error:
         error.close()
         reason = f"{error.code} {printable(error.reason)}"
-        if error.code == 416:  # the file has `start` bytes or fewer
+        if error.code == 416:  # the file has `start` bytes or fewer: begin again
             part.unlink(missing_ok=True)
         if error.code in RETRY_STATUS:
             raise _ConnectionLostError(reason) from None
@@ -208,6 +209,7 @@ def download_kaggle_file(handle: str, member: str, folder: Path) -> Path:
     command = [sys.executable, "-P", "-c", KAGGLE, handle, member]
     variables = dict.fromkeys(KAGGLE_FOLDERS, str(folder))
     output, reason = _run_program(command, folder, **variables)
+    # KAGGLE prints the path last; without output, a folder stands for no file.
     file = Path((output.splitlines() or ["/"])[-1])
     if not file.is_file():
         raise InputError(f"kagglehub could not get {member} of {page} ({reason})")

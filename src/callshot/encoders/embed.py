@@ -114,7 +114,7 @@ def find_source_keys(spans: Spans) -> list[str]:
         with suppress(OSError):
             status = path.stat()
             return absolute, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-        return absolute, -1, -1, -1
+        return absolute, -1, -1, -1  # reading it will give the error
 
     def hash_source(root: Path, row: Row) -> str:
         """Return the hash of one span."""
@@ -176,7 +176,8 @@ def embed(
             f"{joined_encoder.name}"
         )
         joined = replace(joined, note=note)
-    return joined, [rejects[row] for row in sorted(rejects, key=lambda row: row or 0)]
+    rows_in_order = sorted(rejects, key=lambda row: row or 0)  # None: of no row
+    return joined, [rejects[row] for row in rows_in_order]
 
 
 def replace_auto_speed(
@@ -221,11 +222,16 @@ def embed_rows(
             )
         else:
             work = EmbedWork(
-                "embed", spec, fingerprint, device, encode_on_worker, sequences
+                kind="embed",
+                spec=spec,
+                fingerprint=fingerprint,
+                device=device,
+                encode=encode_on_worker,
+                sequences=sequences,
             )
             run = partial(run_on_cluster, options.cluster, work)
             all_keys, rejects = _embed_missing(
-                spans, spec.name, store, run, progress, MAX_SPANS
+                spans, spec.name, store, run, progress, max_spans=MAX_SPANS
             )
         rows = [row for row, key in enumerate(all_keys) if key is not None]
         keys = [key for key in all_keys if key is not None]
@@ -346,7 +352,7 @@ def encode_spans(
     # How many spans are prepared while the model works: few if one is long.
     collars_s = np.array([span["collar_s"] for span in ordered.rows()])
     longest_s = (ordered.durations_s + 2 * collars_s).max(initial=1.0)
-    samples = longest_s * encoder.spec.rate_hz / encoder.spec.speed
+    samples = longest_s * encoder.spec.rate_hz / encoder.spec.speed  # of the longest
     ahead = min(MAX_AHEAD, int(MAX_AHEAD_SAMPLES / samples) + 1)
     outputs = {}  # by key: a function that waits for the output of the model
     encoded = set()  # keys that were yielded with a vector

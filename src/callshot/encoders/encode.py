@@ -158,6 +158,7 @@ class Encoder:
     def _check(self, output: Float32Array) -> Float32Array:
         """Return the output of the model; raise InputError unless it is finite vectors."""
         dimension = self.spec.dimension
+        # (n, dimension), or of several whole segments (n, frames, dimension)
         has_vectors = output.ndim in (2, 3) and len(output) > 0
         if not has_vectors or output.shape[-1] != dimension:
             raise InputError(
@@ -191,7 +192,7 @@ def used_weights(spec: EncoderSpec, device: str) -> tuple[Weight, ...]:
         if missing or (is_for_gpu and torch_has_cuda()):
             return (weight,)
     for weight in missing:
-        require_weight(name, weight)
+        require_weight(name, weight)  # raises the error that names the command
     return spec.weights
 
 
@@ -261,12 +262,13 @@ def pool(
         return np.asarray(encoded.mean(axis=0, dtype=np.float64), np.float32)
     vectors = encoded.astype(np.float64)
     ones = np.ones(len(vectors))
+    # Relative to the fullest window, so that a single short one counts in full.
     share = ones if share is None else share / share.max()
     if pooling == "max":
-        # Windows with padding are moved to the mean first.
+        # Windows with padding move towards the mean: they count less.
         mean = _weighted_mean(vectors, share)
-        moved = mean + share[:, np.newaxis] * (vectors - mean)
-        pooled = np.asarray(moved.max(axis=0))
+        nearer_to_mean = mean + share[:, np.newaxis] * (vectors - mean)
+        pooled = np.asarray(nearer_to_mean.max(axis=0))
     elif pooling == "energy":
         pooled = _weighted_mean(vectors, ones if energy is None else energy)
     elif pooling == "norm":

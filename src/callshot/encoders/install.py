@@ -180,6 +180,7 @@ def match_files(spec: EncoderSpec, files: Sequence[Path]) -> list[tuple[Weight, 
     same name, a folder to the weights in it, or else the suffix decides.
     """
     if not spec.alternatives:
+        # More files than weights are ignored: zip ends with the weights.
         repeated = [*files, *[files[-1]] * len(spec.weights)]
         return list(zip(spec.weights, repeated, strict=False))
     weights = {weight.file: weight for weight in (*spec.weights, *spec.alternatives)}
@@ -235,7 +236,7 @@ def _install(
                 f"{spec.name}: the encoder does not run with these weights, not kept: {text}"
             ) from error
 
-        # Derived files are named after the content that they come from.
+        # Derived files are named after the content that they come from; hidden ones are locks.
         kept = [*source.glob("derived/*/[!.]*")]
         for weight in weights:
             # The record first: one without its file is ignored.
@@ -254,7 +255,8 @@ def _check_first_use(name: str, weight: Weight, source: Path, target: Path) -> N
     """
     old = read_record(target / weight.file)
     new = read_record(source / weight.file)
-    if old is None or new is None or old["source"] != weight.source:
+    is_from_elsewhere = old is not None and old["source"] != weight.source
+    if old is None or new is None or is_from_elsewhere:
         return
     if old["sha256"] != new["sha256"]:
         raise InputError(

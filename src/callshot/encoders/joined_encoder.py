@@ -48,7 +48,8 @@ class JoinedEncoder:
     def name(self) -> str:
         """The name in results, by which `find_joined_encoder` finds the same specs again."""
         encoders = []
-        # Neighbours that differ in speed alone have one name, with all their speeds.
+        # Neighbours that differ in speed alone have one name, with all their speeds: they are
+        # equal when all are set to one speed.
         for _, group in groupby(self.specs, key=lambda spec: spec.at_speed(1.0)):
             specs = [*group]
             options = changed_options(specs[0])
@@ -57,7 +58,7 @@ class JoinedEncoder:
                 options["speed"] = JOIN.join(speeds)
             encoders.append((specs[0].name, options))
         if self.scale != default_scale(self.specs):
-            _, options = encoders[-1]
+            _, options = encoders[-1]  # in any brackets, it is read for all
             options["scale"] = self.scale
         return JOIN.join(format_encoder(*pair) for pair in encoders)
 

@@ -70,7 +70,7 @@ def open_tflite(path: Path, *, threads: int = 1) -> Model:
         finally:
             interpreters.put(interpreter)
         scale, zero_point = embedding["quantization"]
-        if scale == 0:  # float32
+        if scale == 0:  # the values are float32, not quantized integers
             return vectors
         return (vectors - np.float32(zero_point)) * np.float32(scale)
 
@@ -130,5 +130,5 @@ def _shorten(table: Any, field: int, length: int) -> None:
     reader = table._tab
     offset = reader.Offset(field)
     if offset and reader.VectorLen(offset) > length:
-        length_position = reader.Vector(offset) - 4
+        length_position = reader.Vector(offset) - 4  # in the 4 bytes before the values
         struct.pack_into("<I", reader.Bytes, length_position, length)

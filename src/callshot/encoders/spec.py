@@ -157,7 +157,7 @@ def _parse_option(spec: EncoderSpec, name: str, text: str, default: Any) -> Any:
             value = None
         elif name == "band":
             value = format_band(*parse_band(text))
-        elif isinstance(default, bool):
+        elif isinstance(default, bool):  # before int, which bool is a subclass of
             value = {"true": True, "false": False}[text.lower()]
         elif isinstance(default, int):
             value = int(text)
@@ -256,7 +256,7 @@ def fingerprint(spec: EncoderSpec, weights: Mapping[str, str]) -> dict[str, Any]
     The store is keyed by the result: any change to its text means that all vectors are made again.
     """
     options = spec.all_options()
-    options.pop("path", None)
+    options.pop("path", None)  # the checksum of the file counts, not its name
     pooling = options.pop("pooling")
     return {
         "encoder": spec.name,

@@ -101,7 +101,7 @@ class Store:
         try:
             path = self.folder / FINGERPRINT
             content = path.read_bytes() if path.is_file() else b""
-            if content != fingerprint_text.encode():
+            if content != fingerprint_text.encode():  # missing or damaged
                 write_atomic(path, fingerprint_text)
                 sync_folder(self.folder.parent)
             shards = list_shards(self.folder, sequences=sequences)
@@ -191,7 +191,7 @@ class Store:
     def vectors(self, keys: Sequence[str]) -> Vector:
         """Return the vectors of keys, (keys, dimension), read shard by shard."""
         places = [self._places[key] for key in keys]
-        table = np.array(places, np.int64).reshape(-1, 2)
+        table = np.array(places, np.int64).reshape(-1, 2)  # also without keys
         shards, rows = table.T  # the shard of each key, and the row in it
         vectors = np.empty((len(keys), 0), np.float32)  # until the dimension is known
         for shard in np.unique(shards).tolist():
@@ -298,7 +298,7 @@ def _find_damage_once(shard: Path) -> str:
     """Return what is wrong with a shard; an unchanged file is read once in a process."""
     try:
         status = shard.stat()
-    except OSError:
+    except OSError:  # gone, or unreadable: this says which
         return find_damage(shard)
     times = (status.st_mtime_ns, status.st_ctime_ns)
     return _find_damage(shard, status.st_ino, status.st_size, *times)
@@ -326,6 +326,7 @@ def _list_encoders(folder: Path) -> list[Path]:
     encoders = [
         path for path in folders if (path / FINGERPRINT).is_file() or list_shards(path)
     ]
+    # A folder that is the part of one encoder has no others.
     return [folder] if folder in encoders else encoders
 
 

@@ -72,7 +72,7 @@ class Weight:
         """Return how a file, by its record, differs from the catalogue; empty if it does not."""
         for name in ("size", "sha256"):
             expected = getattr(self, name)
-            if expected not in (None, record[name]):
+            if expected is not None and expected != record[name]:
                 return f"expected {name} {expected}, got {record[name]}"
         return ""
 
@@ -214,7 +214,7 @@ def get_weight(encoder: str, weight: Weight, progress: Progress = no_progress) -
                     shutil.copyfile(copy, file)
                 _record_weight(weight, file, path, origin)
                 replace_file(file, path)
-    count_bytes(1, 1)
+    count_bytes(1, 1)  # all of it is there: report the rest
     return path
 
 

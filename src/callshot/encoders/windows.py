@@ -122,9 +122,9 @@ def split_windows(signal: Float32Array, options: WindowOptions) -> Float32Array:
     for window, span in zip(windows, spans, strict=True):
         samples = signal[span]
         missing = options.window - len(samples)  # above 0 in the last window only
-        if missing and wraps_around:
+        if missing > 0 and wraps_around:
             samples = np.append(samples, signal[:missing])
-        elif missing and options.padding == "wrap":
+        elif missing > 0 and options.padding == "wrap":
             samples = np.resize(samples, options.window)  # repeats them
         padding = options.window - len(samples)
         offset = padding // 2 if options.padding == "centre" else 0
@@ -179,7 +179,10 @@ def resample(signal: Float32Array, rate_hz: float, target_hz: float) -> Float32A
 
 
 def make_test_sounds(samples: int) -> dict[str, Float32Array]:
-    """Return sounds that are the same on every machine: a tone, a sweep, clicks and noise."""
+    """Return sounds that are the same on every machine: a tone, a sweep, clicks and noise.
+
+    They are meant for 16 kHz: a tone of 440 Hz, a sweep up from 50 Hz, four clicks a second.
+    """
     n = np.arange(samples)
     time_s = n / 16000
     frequency_hz = 50 + 250 * time_s
@@ -189,7 +192,7 @@ def make_test_sounds(samples: int) -> dict[str, Float32Array]:
         "tone": np.sin(2 * np.pi * 440 * time_s),
         "sweep": np.sin(2 * np.pi * frequency_hz * time_s),
         "clicks": is_click.astype(np.float64),
-        "noise": np.sin(angle),
+        "noise": np.sin(angle),  # without a random generator
     }
     quieter = {}
     for name, sound in sounds.items():

@@ -79,7 +79,7 @@ def parse_name(name: str) -> datetime | None:
     match = NAME.search(stem)
     if match is not None:
         date, time, is_utc, offset = match.groups()
-        if is_utc or offset:
+        if is_utc or offset:  # Z is an offset of 0
             return _parse_time(f"{date}{time}{offset or '+0000'}", "%Y%m%d%H%M%S%z")
         return _parse_time(f"{date}{time}", "%Y%m%d%H%M%S")
     if HEX_NAME.fullmatch(stem) is not None:
@@ -147,5 +147,5 @@ def _read_texts(stream: BinaryIO) -> dict[bytes, bytes]:
         position = stream.tell()
         if head[:4] in TEXT_CHUNKS:
             texts[head[:4]] = stream.read(min(size, MAX_BYTES))
-        stream.seek(position + size + size % 2)
+        stream.seek(position + size + size % 2)  # a chunk has an even length on disk
     return texts

@@ -241,7 +241,10 @@ def _search(
     distance: str,
     max_count: int,
 ) -> pl.DataFrame:
-    """Return the nearest windows of a recording; none overlap, every rank is 0."""
+    """Return the nearest windows of a recording, as COLUMNS; none overlap.
+
+    Their rank is 0: it is known only when all recordings have been searched.
+    """
     blocks = list(index.read_recording(recording))
     distances = np.concatenate(
         [measure_distances(block.matrix, vector, distance) for block in blocks]

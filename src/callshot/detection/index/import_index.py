@@ -136,6 +136,7 @@ def import_index(
         fingerprint={IMPORTED: encoder.strip(), "dimension": dimension},
         dimension=dimension,
         window_s=usual_window_s,
+        # 0, where no recording has two windows, becomes the window.
         hop_s=find_usual(np.concatenate(steps_s)) or usual_window_s,
         channel="first",
         dtype="float32",
@@ -177,7 +178,7 @@ def _write_recording(
     make_folder(folder)
     for file in list_files(index, path):
         file.unlink()
-    stamp = sha256_text(path)[:8]
+    stamp = sha256_text(path)[:8]  # there is no audio file to take it from
     spans: list[str] = []  # names of files
     for first in range(0, len(rows), SPAN_WINDOWS):
         rows_of_file = rows[first : first + SPAN_WINDOWS]
@@ -187,7 +188,7 @@ def _write_recording(
         root="",
         stamp=stamp,
         duration_s=float(rows["end_s"].max()),
-        rate_hz=0.0,
+        rate_hz=0.0,  # not known
         clock=find_clock_time(Path(path), path),
         windows=len(rows),
         spans=spans,

@@ -315,7 +315,7 @@ def write_span(folder: Path, stamp: str, number: int, rows: Rows) -> str:
 def read_span(path: Path, settings: IndexSettings, *, verify: bool = True) -> Rows:
     """Map a file of windows into memory; raise InputError if it is damaged."""
     with explain_unreadable(path):
-        copy = find_copy(path)
+        copy = find_copy(path)  # on this machine, of a file in a store
     damage = find_damage(copy) if verify else ""
     if damage:
         raise InputError(f"{path}: {damage}; {MAKE_AGAIN}")

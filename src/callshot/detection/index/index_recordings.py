@@ -180,8 +180,9 @@ class IndexTarget:
         end_frame = None
         try:
             with ExitStack() as stack:
+                # Pieces share a recording: each locks it only while it writes.
                 lock: Lock = partial(hold_lock, folder / LOCK, timeout_s=LOCK_S)
-                if piece.count == 1:
+                if piece.count == 1:  # it is locked all the time
                     stack.enter_context(hold_lock(folder / LOCK, timeout_s=0.0))
                     lock = nullcontext
                 with lock():
@@ -192,7 +193,9 @@ class IndexTarget:
                             workers, piece, stamp, lock, end_frame
                         )
                     except DamagedAudio as damage:
-                        if piece.count > 1:
+                        if (
+                            piece.count > 1
+                        ):  # the whole recording is to be added instead
                             outcome = Piece(piece.path)
                             continue
                         # Read up to the damage; this may show damage before it.
@@ -230,7 +233,7 @@ class IndexTarget:
             recording = audio.recording
             starts = self.grid.find_starts(audio.samples)
             file_count = math.ceil(len(starts) / SPAN_WINDOWS)
-            files_per_piece = file_count
+            files_per_piece = file_count  # all, where not every frame can be sought
             if audio.reader.starts_anywhere:
                 files_per_piece = math.ceil(file_count / piece.count)
             first_file = piece.number * files_per_piece
@@ -321,7 +324,7 @@ class IndexTarget:
                     return Added(known, is_new=False)
             remove_unfinished(folder)
             write_indexed(self.out, entry)
-            span_stamp = names[0].partition("-")[0]
+            span_stamp, _, _ = names[0].partition("-")  # STAMP-NUMBER-SHA256.npy
             for file in files:
                 match = SPAN_NAME.fullmatch(file.name)
                 if match is not None and match["stamp"] != span_stamp:
@@ -379,7 +382,7 @@ def describe_recording(
         )
 
 
-# of the file of a recording in a piece, at least: 2 MB more are read of a file behind a URL
+# The least of an audio file for a piece: of a file behind a URL, each piece reads 2 MB more.
 PIECE_BYTES = 128e6
 
 
@@ -615,12 +618,12 @@ def _add_missing(
     recordings, and opens none then: a file that crashes the decoder would end it.
     """
     pace = Pace(target.settings.encoder, progress)
-    total = max(sum(sizes.values()), 1e-9)
+    total = max(sum(sizes.values()), 1e-9)  # 0 cannot be divided by
     work = EmbedWork(
-        "index",
-        spec,
-        target.settings.fingerprint,
-        device,
+        kind="index",
+        spec=spec,
+        fingerprint=target.settings.fingerprint,
+        device=device,
         encode=target.add,
         check=target.check_on_worker,
     )
@@ -638,6 +641,7 @@ def _add_missing(
             damaged = dict.fromkeys(
                 unit.name for unit in units if unit.name not in ended
             )
+            # Their share of the progress has been reported: 0 is left.
             units = [Unit(path, 0.0, Piece(path)) for path in damaged]
             outcomes |= ended
     for outcome in outcomes.values():

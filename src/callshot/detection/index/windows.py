@@ -112,6 +112,7 @@ def make_grid(
     if hop_s is None:
         return grid
     hop = hop_s / spec.speed * spec.rate_hz
+    # Up to half a sample more than the window is rounded to the window.
     if not grid.window / MAX_OVERLAP <= hop < grid.window + 0.5:
         raise OptionError(
             f"hop: expected {grid.window_s / MAX_OVERLAP:g} to {grid.window_s:g} s, a hundredth of "
@@ -199,8 +200,8 @@ def embed_windows(
             windows = read_windows(audio, starts[rows], grid.window)
             yield rows, measure_levels(windows), workers.submit_windows(windows)
 
-    for rows, levels, vectors in keep_ahead(submit(), BLOCKS_AHEAD):
-        yield rows, levels, vectors()
+    for rows, levels, wait_for_vectors in keep_ahead(submit(), BLOCKS_AHEAD):
+        yield rows, levels, wait_for_vectors()
 
 
 def measure_levels(windows: Sequence[Float32Array]) -> NDArray[np.float32]:

@@ -117,14 +117,14 @@ def export_hubert(weights: Path, target: Path, layer: int) -> None:
     """
     torch, model = build_hubert(weights, layer)
     import_package("onnxscript", TORCH_EXTRA)
-    free = torch.export.Dim.DYNAMIC
+    free = torch.export.Dim.DYNAMIC  # any number of signals, and of samples
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)  # about the exporter's own code
     try:
         with warnings.catch_warnings(action="ignore"):
             torch.onnx.export(
                 model,
-                (torch.from_numpy(_make_noise(1.0))[None],),
+                (torch.from_numpy(_make_noise(1.0))[None],),  # (1, samples)
                 target,
                 input_names=["input_values"],
                 output_names=["last_hidden_state"],
@@ -135,7 +135,7 @@ def export_hubert(weights: Path, target: Path, layer: int) -> None:
             )
     finally:
         logging.disable(level)
-    open_hubert(target)(_make_noise(0.5))
+    open_hubert(target)(_make_noise(0.5))  # another length than it was exported with
 
 
 def open_hubert(

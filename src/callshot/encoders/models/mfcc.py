@@ -118,6 +118,7 @@ def compute_mean_mfcc(
     exactly from frame to frame, because then rounding does not average out.
     """
     check_signal(signal, shortest=options.shortest)
+    # Levels so far below the loudest that float32 is not exact enough for them are clipped.
     is_clipped = options.top_db is not None and options.top_db <= 80
     frames = options.count_frames(len(signal))
     precision: DTypeLike = np.float64
@@ -202,8 +203,8 @@ def _mel_filters(options: MfccOptions) -> Any:
     bins_hz = np.fft.rfftfreq(options.n_fft, 1 / options.rate_hz)
     filters = np.empty((options.bands, len(bins_hz)), np.float32)
     for band in range(options.bands):
-        corners_hz = edges_hz[band : band + 3]
-        height = 2 / (corners_hz[2] - corners_hz[0])
+        corners_hz = edges_hz[band : band + 3]  # of a triangle: low, centre, high
+        height = 2 / (corners_hz[2] - corners_hz[0])  # for an area of 1
         filters[band] = np.interp(bins_hz, corners_hz, (0, height, 0))
     return scipy.sparse.csr_array(filters)
 
