@@ -171,7 +171,7 @@ def select_windows(
     window_s: float,
     hop_s: float,
 ) -> Background:
-    """Return the background of recordings: the sampled ones of `windows` that no call touches."""
+    """Return the background of recordings: of `windows`, the sample that no call touches."""
     windows_of_all = sum(recording.windows for recording in recordings)
     frame = windows.spans.frame.with_row_index()
     # Two backgrounds that are merged may have the same window.
@@ -387,8 +387,9 @@ def false_alarm_factor(
 ) -> float:
     """Return f: with 95 %, there will be between allowed / f and allowed · f false alarms.
 
-    `class_of_alarm` is −1 for windows that are no false alarm. The logarithm of the number has the
-    variance 1 / mean or, if it is larger, the variance over recordings by the total squared.
+    `allowed` is the number in all background, for each class. `class_of_alarm` is −1 for windows
+    that are no false alarm. The logarithm of the number has the variance 1 / mean or, if it is
+    larger, the variance over recordings by the total squared.
     """
     order, follows_previous = _order_windows(background)
     label = class_of_alarm[order]

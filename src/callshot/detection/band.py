@@ -47,7 +47,7 @@ def find_band(
     '310-1100'
     """
     frame = calls.frame
-    low, high = FREQUENCIES
+    low, high = FREQUENCIES  # names of columns
     has_boxes = {*FREQUENCIES} <= {*frame.columns}
     if not has_boxes or source_rate_hz is not None or len(frame) == 0:
         return None

@@ -155,6 +155,7 @@ def limit_alarms(
     thresholds = find_event_thresholds(
         class_of_window, scores, background, allowed_events
     )
+    # BACKGROUND, −1, takes a value of the last class here, and stays BACKGROUND below.
     own_scores = scores[np.arange(len(scores)), class_of_window]
     is_alarm = own_scores > thresholds[class_of_window]
     class_of_alarm = np.where(is_alarm, class_of_window, BACKGROUND)

@@ -243,7 +243,7 @@ class CallFinder:
         """
         shape = self.shapes.get(label)
         top_hz = self.reader.recording.rate_hz / 2
-        if shape is None or shape.low_hz >= top_hz:
+        if shape is None or shape.low_hz >= top_hz:  # nothing to listen for
             return [edges_s]
         windows_s = (float(starts_s[0]), float(ends_s.max()))
         calls: list[Edges] = []
@@ -279,6 +279,7 @@ class CallFinder:
         reaches PEAK_SHARE; the sound is not much shorter than examples.
         """
         span_start_s, span_end_s = span_s
+        # Around the span, for the noise floor
         margin_s = 2 * max(self.spacing.window_s, self.spacing.call_s[label])
         read_start_s = max(0.0, span_start_s - margin_s)
         read_end_s = min(self.duration_s, span_end_s + margin_s)

@@ -165,6 +165,7 @@ def read_events(
     is_parquet = path.suffix.lower() == PARQUET
     if is_parquet or path.is_dir():
         check_result(path, RESULT_LISTS)
+    # keep_early: rows that start before their recording are no rejects.
     options = replace(annotation_options, keep_early=not check)
     if recordings is None:
         rows, rejects, notes = _read_named(path, options)

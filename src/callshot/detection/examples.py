@@ -208,7 +208,7 @@ def find_grid(spec: EncoderSpec, settings: AudioSettings) -> WindowGrid:
 def read_as(
     calls: Spans, rate_hz: int | Sequence[int], settings: AudioSettings
 ) -> Spans:
-    """Add columns that say how audio is read: rate and channel, no collar, level as recorded."""
+    """Add columns that say how audio is read: rate, channel, no margin (collar), level kept."""
     return calls.with_columns(
         collar_s=0.0,
         rate_hz=rate_hz,

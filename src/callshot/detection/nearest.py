@@ -355,7 +355,8 @@ class NearestMeanDetector:
     def search_held_out(self, background: Background) -> tuple[IntArray, FloatArray]:
         """Return the class of each window of known background, or BACKGROUND, and scores.
 
-        The mean of known background, the first of `others`, is of the other parts.
+        Background is in parts. For each, the mean of known background, the first of `others`, is
+        measured on the other parts.
         """
         vectors = background.vectors
         class_of_window = np.full(len(vectors), BACKGROUND)

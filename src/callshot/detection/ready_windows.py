@@ -165,7 +165,10 @@ class ReadyWindows:
         return sum(len(part.start_s) for part in self.parts)
 
     def refresh(self) -> None:
-        """Add the windows of new files; for one thread, while others search."""
+        """Add the windows of new files; for one thread, while others search.
+
+        If they are many, how windows are compared (the space) is measured anew, on all of them.
+        """
         if not is_index(self.folder):
             return
         settings = read_settings(self.folder)
@@ -194,7 +197,10 @@ class ReadyWindows:
     def _find_new(
         self, name: str, settings: IndexSettings
     ) -> dict[str, tuple[str, Rows]]:
-        """Return recording and rows of the new files of windows of a recording, by name."""
+        """Return recording and rows of the new files of windows of a recording, by name.
+
+        Files of an earlier state of the audio have another stamp: they do not count.
+        """
         folder = recording_folder(self.folder, name)
         if not folder.is_dir():
             return {}

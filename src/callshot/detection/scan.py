@@ -292,7 +292,7 @@ def scan(
     if best is not None:
         note = f"at most {count_text(best, 'window')} of each class, with the highest scores; "
         notes.append(f"{note}many may be no calls")
-        choice = choice._replace(false_alarms=None)
+        choice = choice._replace(false_alarms=None)  # thresholds follow from `best`
     notes += choice.notes
     notes += check_precision(choice.detector.classes, choice.detector.curves, precision)
     found = search_recordings(

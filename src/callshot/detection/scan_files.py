@@ -84,8 +84,8 @@ def scan_files(
     for name in formats:
         check_choice("to", name, formats_for_programs())
     model_path, recordings, out = map(to_path, (model_path, recordings, out))
-    is_inside = is_remote(out) == is_remote(recordings)
-    is_inside = is_inside and out.resolve().is_relative_to(recordings.resolve())
+    is_same_storage = is_remote(out) == is_remote(recordings)
+    is_inside = is_same_storage and out.resolve().is_relative_to(recordings.resolve())
     if clips is not None and is_inside:
         raise OptionError(
             f"out: {out} is in the folder of the recordings, and the next scan would take "

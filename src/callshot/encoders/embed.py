@@ -497,6 +497,6 @@ def embed_mixed_segments(
     by_row: dict[int, Reject] = {}
     for reject in rejects:
         assert reject.row is not None  # it is a segment, not a file
-        row = (reject.row - 1) // copies + 1
+        row = (reject.row - 1) // copies + 1  # both count from 1
         by_row.setdefault(row, replace(reject, row=row))
     return averaged, list(by_row.values())

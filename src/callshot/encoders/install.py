@@ -323,7 +323,7 @@ def check_vectors(spec: EncoderSpec, vectors: Vectors) -> Iterator[str]:
     for name, reference in references.items():
         largest = np.abs(reference).max()
         difference = np.abs(vectors[name] - reference).max() / largest
-        if not difference <= tolerance:
+        if not difference <= tolerance:  # also NaN
             raise InputError(
                 f"{spec.name}: its vector for {name} differs from the reference by "
                 f"{difference:.1g} of the largest value (allowed: {tolerance:g}); "

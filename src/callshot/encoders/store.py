@@ -161,6 +161,7 @@ class Store:
             self._buffer_start_s = time.monotonic()
         self._keys.setdefault(source, key)
         row = self._buffer_rows
+        # The buffer will be the next shard.
         self._places.setdefault(key, (len(self._shards), row))
         self._buffer_rows += 1
         self._buffer_bytes += ROW_BYTES + vector.nbytes

@@ -276,7 +276,7 @@ def derive_file(
     path = weight_folder(encoder) / "derived" / version / name
     if not path.is_file():
         with lock_weights(path.parent, name):
-            if not path.is_file():
+            if not path.is_file():  # another process may have made it meanwhile
                 with atomic_path(path) as temporary:
                     make(temporary)
     return path
@@ -290,8 +290,9 @@ def lock_weights(folder: Path, name: str) -> Iterator[None]:
         with hold_lock(folder / f".{name}.lock"):
             yield
     except OSError as error:
+        # Not of the disk: the reader of our output left. Or it has been explained.
         if isinstance(error, BrokenPipeError) or WRITE_ADVICE in str(error):
-            raise  # it has been explained
+            raise
         reason = error_reason(error)
         raise OutputError(
             f"{folder}: weights cannot be written there ({reason}); {WRITE_ADVICE}"

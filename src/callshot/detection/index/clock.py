@@ -56,6 +56,7 @@ def find_clock_time(path: Path, name: str) -> str | None:
     by_header = None
     with suppress(OSError), path.open("rb") as stream:
         by_header = parse_header(_read_texts(stream))
+    # The header counts without a name, or adds the offset from UTC to the same time.
     if by_header is not None and clock in (None, by_header.replace(tzinfo=None)):
         clock = by_header
     return None if clock is None else clock.isoformat()

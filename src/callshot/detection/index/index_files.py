@@ -219,6 +219,7 @@ def read_index(folder: Path, known: Mapping[str, IndexedRecording]) -> Index:
 
     with explain_unreadable(folder):
         paths = sorted(folder.glob(f"{RECORDINGS}/*/{RECORDING}"))
+    # Entries of a store are requested many at once.
     entries = list(map_requests(read_entry, paths, together=is_remote(folder)))
     recordings = [entry for entry in entries if isinstance(entry, IndexedRecording)]
     rejects = tuple(entry for entry in entries if isinstance(entry, Reject))

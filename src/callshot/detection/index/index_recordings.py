@@ -315,6 +315,7 @@ class IndexTarget:
                     f"{entry.path}: changed while it was read; "
                     "index again when it is complete"
                 )
+            # What was there before this run wrote: to list it again would be a request.
             files = self.files.pop(entry.path, None)
             if files is None or not has_embedded:
                 files = list_files(self.out, entry.path)
@@ -594,6 +595,7 @@ def _measure_missing(
 
     sizes = {}
     errors: dict[str, Added | str] = {}
+    # Recordings behind a URL are measured many at once.
     answers = map_requests(measure, paths, together=is_remote(target.root))
     for path, answer in zip(paths, answers, strict=True):
         if isinstance(answer, str):

@@ -70,15 +70,15 @@ def load_hubert(
             threads=threads,
             precision=precision,
         )
-    get = f"callshot encoders get {spec.weights_name} --torch"
+    get_command = f"callshot encoders get {spec.weights_name} --torch"
     if precision != "float32":
         raise OptionError(
             f"{spec.name}: precision={precision} needs --device cuda, a torch that finds a GPU, "
-            f"and weights for it ({get}); or use float32"
+            f"and weights for it ({get_command}); or use float32"
         )
     if device == "cuda" and not has_cuda():
         raise OptionError(
-            f"device: cuda needs a torch that finds a GPU and weights for it ({get}), "
+            f"device: cuda needs a torch that finds a GPU and weights for it ({get_command}), "
             "or onnxruntime-gpu instead of onnxruntime; or use cpu"
         )
     make = cut_hubert if is_onnx else export_hubert

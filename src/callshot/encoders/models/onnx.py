@@ -189,6 +189,7 @@ def cut_graph(source: Path, target: Path, outputs: Sequence[str]) -> None:
         needed = set(names)
         for position in reversed(range(len(graph.node))):
             node = graph.node[position]
+            # An output that a node does not compute has an empty name.
             if needed.isdisjoint(filter(None, node.output)):
                 del graph.node[position]
             else:
@@ -206,7 +207,8 @@ def cut_graph(source: Path, target: Path, outputs: Sequence[str]) -> None:
         graph.output.extend(kept)
         del graph.value_info[:]
         del graph.quantization_annotation[:]
-        if any(tensor.type.WhichOneof("value") is None for tensor in kept):
+        has_unknown_type = [tensor.type.WhichOneof("value") is None for tensor in kept]
+        if any(has_unknown_type):  # of inner tensors, which a file need not describe
             model = onnx.shape_inference.infer_shapes(model)
             del model.graph.value_info[:]
         content = model.SerializeToString(deterministic=True)
@@ -219,7 +221,7 @@ def _list_inputs(node: Any) -> Iterator[str]:
     yield from node.input
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):
-            for output in graph.output:
+            for output in graph.output:  # a branch may return a tensor from outside it
                 yield output.name
             for inner in graph.node:
                 yield from _list_inputs(inner)

@@ -59,7 +59,7 @@ def convert_perch_v1(saved_model: Path, target: Path) -> None:
     vectors = np.concatenate(rows)
     difference = float(np.abs(open_perch_v1(target)(sounds) - vectors).max())
     largest = float(np.abs(vectors).max())
-    if not difference <= TOLERANCE * largest:
+    if not difference <= TOLERANCE * largest:  # also NaN
         raise InputError(
             f"{saved_model}: after conversion its vectors differ from TensorFlow's "
             f"by {difference:.2g}, with values up to {largest:.2g}"
