@@ -133,7 +133,8 @@ def subtract_baseline(curve: pl.DataFrame, baseline: Mapping[str, Any]) -> Float
     if not paired:
         return samples - float(baseline["value"])
     common = min(samples.shape[1], len(paired))
-    return samples[:, :common] - np.asarray(paired[:common], np.float64)
+    baseline_samples = np.asarray(paired[:common], np.float64)
+    return samples[:, :common] - baseline_samples
 
 
 def compare_classifiers(

@@ -173,21 +173,28 @@ def plan_episodes(
     except InputError as error:
         raise InputError(f"{embeddings.source}: {error}") from None
     label = np.array(class_of_row)[rows]
-    pairs = zip(table.label, table.labels, strict=True)
-    labels = [{own, *others} for own, others in pairs]
+    numbers = np.arange(len(classes) + 1)
+    class_start = np.searchsorted(label, numbers)
+    relevant = []
+    for own, others in zip(table.label, table.labels, strict=True):
+        names = {own, *others}
+        relevant.append([name in names for name in classes])
+    segment_keys = [key(name) for name in table.segment]
+    recording_keys = [key(name) for name in table.recording]
+    class_keys = [key(name) for name in classes]
     return Episodes(
         classes=classes,
         rows=rows,
         segment=table.segment,
         recording=table.recording,
         vectors=vectors,
-        class_start=np.searchsorted(label, np.arange(len(classes) + 1)),
+        class_start=class_start,
         fold=folds.fold[rows],
         folds=folds.count,
-        relevant=np.array([[name in names for name in classes] for names in labels]),
-        segment_key=np.array([key(name) for name in table.segment], np.uint64),
-        recording_key=np.array([key(name) for name in table.recording], np.uint64),
-        class_key=np.array([key(name) for name in classes], np.uint64),
+        relevant=np.array(relevant),
+        segment_key=np.array(segment_keys, np.uint64),
+        recording_key=np.array(recording_keys, np.uint64),
+        class_key=np.array(class_keys, np.uint64),
         origin=origin,
         joined_dimensions=embeddings.joined_dimensions,
         only_common=folds.only_common,
@@ -250,9 +257,12 @@ def centre(vectors: NDArray[np.floating[Any]]) -> tuple[FloatArray, FloatArray]:
         )
     _, exponent = np.frexp(spread)
     # Steps of 1/16 to 1/8 of the range, at least the smallest normal float.
-    grid = np.ldexp(1.0, np.maximum(exponent - 4, -1022))
-    rounded = np.rint(table.mean(axis=0) / grid) * grid
-    origin = np.where(spread > 0, rounded, table[0])
+    grid_exponent = np.maximum(exponent - 4, -1022)
+    grid = np.ldexp(1.0, grid_exponent)
+    mean = table.mean(axis=0)
+    rounded = np.rint(mean / grid) * grid
+    varies = spread > 0
+    origin = np.where(varies, rounded, table[0])
     centred = np.ascontiguousarray(table - origin)
     return centred, origin
 

@@ -163,9 +163,9 @@ def _search_parts(
         part_fold, least[classes], part_obstacle = _search(part, fold[rows])
         obstacle = obstacle or part_obstacle
         # A part may number its folds freely: its largest goes to the fold that is least filled.
-        segments = np.bincount(
-            part_fold, size[rows], problem.count
-        )  # in folds of the part
+        part_size = size[rows]
+        # In folds of the part.
+        segments = np.bincount(part_fold, part_size, problem.count)
         largest_first = np.argsort(-segments, kind="stable")
         emptiest_first = np.argsort(filled, kind="stable")
         rank = np.argsort(largest_first)  # of each fold of the part by size

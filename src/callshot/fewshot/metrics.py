@@ -201,7 +201,8 @@ def chance_macro_f1(split: Split, probability: FloatArray) -> FloatArray:
     Where queries have one label, it is what the same decisions in a random order are expected to
     score.
     """
-    true_positive = probability * split.relevant.mean(axis=1)
+    relevant_share = split.relevant.mean(axis=1)
+    true_positive = probability * relevant_share
     # How often a query of each class gets a decision for any of its labels.
     hit_rate = probability @ label_shares(split).T
     queries = np.bincount(split.label, minlength=len(split.relevant))
@@ -209,7 +210,8 @@ def chance_macro_f1(split: Split, probability: FloatArray) -> FloatArray:
     false_negative = query_share * (1.0 - hit_rate)
     # 2 TP + FP + FN, as `probability` is TP + FP.
     denominator = true_positive + probability + false_negative
-    f1 = 2.0 * true_positive / np.where(denominator == 0, 1.0, denominator)
+    known_denominator = np.where(denominator == 0, 1.0, denominator)
+    f1 = 2.0 * true_positive / known_denominator
     return f1.mean(axis=1)
 
 
@@ -355,7 +357,8 @@ class MetricSums:
         self.tied[rows] += self.to_device(tied)
         self.decisions[rows] += self.to_device(decisions)
         _, _, decided = self._folds[-1]  # by predicted class, for the chance level
-        decided[rows] += self.to_device(decisions.sum(axis=1))
+        by_predicted = decisions.sum(axis=1)
+        decided[rows] += self.to_device(by_predicted)
 
     def finish(self, draws: int) -> None:
         """Turn sums over folds into means, and decisions into mean counts over `draws` draws.
@@ -413,7 +416,8 @@ class MetricSums:
             chance = FORMULAS[metric].chance(split.positives, len(split.rows))
             of_groups = [chance[group].mean() for group in self.groups[scoring]]
             by_fold.append(np.mean(of_groups))
-        return np.full(len(self.tied), np.mean(by_fold))
+        mean = np.mean(by_fold)
+        return np.full(len(self.tied), mean)
 
     def _mean(
         self, scoring: str, name: str, table: Any, defined: NDArray[np.bool_]
@@ -555,7 +559,9 @@ def _class_columns(
 ) -> dict[str, Any]:
     """Return columns with a row for every k and class from tables (shots, classes)."""
     columns = {"k": np.repeat(k, len(classes)), "label": list(classes) * len(k)}
-    return columns | {name: table.ravel() for name, table in tables.items()}
+    for name, table in tables.items():
+        columns[name] = table.ravel()
+    return columns
 
 
 def describe_ties(ties: pl.DataFrame) -> list[str]:

@@ -96,9 +96,11 @@ def log_odds(a: Sequence[float]) -> list[float]:
     """Return a_n − log Σ_{m≠n} exp a_m of every class."""
     scores = []
     for n, own in enumerate(a):
-        largest, *others = sorted([*a[:n], *a[n + 1 :]], reverse=True)
+        other_classes = [*a[:n], *a[n + 1 :]]
+        largest, *others = sorted(other_classes, reverse=True)
         rest = math.fsum(math.exp(other - largest) for other in others)
-        scores.append(float(own - largest) - math.log1p(rest))
+        margin = float(own - largest)
+        scores.append(margin - math.log1p(rest))
     return scores
 
 
@@ -146,11 +148,15 @@ def ranking_metrics(scores: FloatArray, relevant: Mask) -> tuple[float, float]:
     negatives_below = []
     for score in positives:
         hits = np.sum(positives >= score)
-        precisions.append(hits / np.sum(scores >= score))
+        ranked = np.sum(scores >= score)
+        precisions.append(hits / ranked)
+        below = np.sum(negatives < score)
         ties = np.sum(negatives == score)
-        negatives_below.append(np.sum(negatives < score) + ties / 2)
+        negatives_below.append(below + ties / 2)
+    ap = float(np.mean(precisions))
     mean_below = float(np.mean(negatives_below))
-    return float(np.mean(precisions)), mean_below / (len(negatives) or math.nan)
+    auroc = mean_below / (len(negatives) or math.nan)
+    return ap, auroc
 
 
 def measure(sample: FloatArray, relevant: Mask) -> FloatArray:

@@ -162,8 +162,10 @@ def support_rows(
     """
     supports = spread.supports(query_or_fold, int(shots[-1]), draw)
     # The place of each exemplar in the support of its class.
-    place = np.concatenate([np.arange(len(support)) for support in supports])
+    places = [np.arange(len(support)) for support in supports]
+    place = np.concatenate(places)
     order = np.argsort(place, kind="stable")
     rows = np.concatenate(supports)[order]
-    sizes = np.searchsorted(place[order], shots)  # exemplars with a place below k
+    ordered_place = place[order]
+    sizes = np.searchsorted(ordered_place, shots)  # exemplars with a place below k
     return rows, sizes

@@ -181,7 +181,8 @@ def draw_orders(
     arrival /= units
     by_class = np.split(arrival, episodes.class_start[1:-1], axis=1)
     ranks_by_class = [np.argsort(part, axis=1, kind="stable") for part in by_class]
-    return np.concatenate(ranks_by_class, axis=1).astype(np.uint32)
+    ranks = np.concatenate(ranks_by_class, axis=1)
+    return ranks.astype(np.uint32)
 
 
 def draw_units(
@@ -194,7 +195,8 @@ def draw_units(
     weight = np.empty((samples, len(episodes.rows)))
     base = streams.purpose_key(protocol.seed, "recording")
     streams.fill_exponentials(base, episodes.recording_key, first, weight)
-    return np.maximum(np.rint(weight / UNIT), 1.0).astype(np.int64)
+    units = np.rint(weight / UNIT)
+    return np.maximum(units, 1.0).astype(np.int64)
 
 
 def bootstrap_picks(

@@ -111,14 +111,17 @@ def join_corpora(source: Dataset, target: Dataset) -> Dataset:
         columns = {}
         for column in ("segment", "recording"):
             used = set(queries.spans[column])
-            columns[column] = [
-                PREFIX + name if name in used else name
-                for name in examples.spans[column]
-            ]
+            names = []
+            for name in examples.spans[column]:
+                if name in used:
+                    name = PREFIX + name
+                names.append(name)
+            columns[column] = names
         renamed = examples.with_columns(**columns)
         tables.append(concat_vectors([renamed, queries]))
     example_fold = np.full(len(source.first), COMMON_FOLD)
-    fold = np.concatenate([example_fold, target.folds.fold[is_query]])
+    query_fold = target.folds.fold[is_query]
+    fold = np.concatenate([example_fold, query_fold])
     folds = replace(target.folds, fold=fold, only_common=True)
     return replace(target, tables=tables, folds=folds)
 

@@ -151,15 +151,18 @@ def sensitivity_frames(
     for k, table in zip(shots.tolist(), np.moveaxis(values, -1, 0), strict=True):
         variances = dict.fromkeys((*FACTORS, INTERACTIONS), 0.0)
         for axes, variance in variance_components(table).items():
-            source = FACTORS[axes[0]] if len(axes) == 1 else INTERACTIONS
+            source = INTERACTIONS
+            if len(axes) == 1:
+                source = FACTORS[axes[0]]
             variances[source] += max(variance, 0.0)
         if table.shape[0] == 1:
             del variances["folds"]
         by_source = np.array(list(variances.values()))
+        total = max(float(by_source.sum()), TINY)
         columns = {
             "source": list(variances),
             "sd": np.sqrt(by_source),
-            "share": by_source / max(float(by_source.sum()), TINY),
+            "share": by_source / total,
         }
         sources.append(make_frame(SENSITIVITY, columns, {**key, "k": k}))
         for axis, source in enumerate(FACTORS):
