@@ -241,7 +241,8 @@ def unscale(
         columns = np.ascontiguousarray(rows.T)
         multiply(unknowns, columns, is_symmetric=False, out=weight)
     weight = weight / deviation
-    return weight, bias - (weight * mean).sum(axis=1)
+    logits_of_mean = (weight * mean).sum(axis=1)
+    return weight, bias - logits_of_mean
 
 
 def check_c(c: float) -> None:
@@ -416,10 +417,12 @@ def draw_fitter(
         """Train on one draw, at every k at which it leaves out an exemplar."""
         rows, sizes = support_rows(spread, query_or_fold, draw, shots)
         if whole is not None:
-            sizes = sizes[: np.searchsorted(sizes, len(split.pool))]
+            smaller = np.searchsorted(sizes, len(split.pool))  # number of sizes
+            sizes = sizes[:smaller]
         vectors = episodes.vectors[rows]
+        label = episodes.label[rows]
         classes = len(episodes.classes)
-        return fit_nested(vectors, episodes.label[rows], sizes, classes, c)
+        return fit_nested(vectors, label, sizes, classes, c)
 
     return whole, fit
 

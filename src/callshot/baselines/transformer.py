@@ -332,12 +332,16 @@ def distance_buckets(tokens: int, count: int, max_distance: int) -> IntArray:
     offset = position - position[:, None]
     distance = np.abs(offset)
     # From `near` on, the buckets divide the logarithm of the distance up to `max_distance`.
-    ratio = np.maximum(distance, 1).astype(np.float32) / near
-    logarithm = np.log(ratio) / math.log(max_distance / near)
+    positive = np.maximum(distance, 1).astype(np.float32)
+    ratio = positive / near
+    largest = math.log(max_distance / near)
+    logarithm = np.log(ratio) / largest
     beyond = logarithm * (half - near)
-    far_bucket = np.minimum(near + beyond.astype(np.int64), half - 1)
+    far_bucket = near + beyond.astype(np.int64)
+    far_bucket = np.minimum(far_bucket, half - 1)
     bucket = np.where(distance < near, distance, far_bucket)
-    bucket[offset > 0] += half
+    is_later = offset > 0
+    bucket[is_later] += half
     return bucket
 
 

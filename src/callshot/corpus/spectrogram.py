@@ -38,7 +38,8 @@ def measure_spectrogram(
     frames = max(1, min(MAX_FRAMES, needed))
     # The middles of as many equal parts of the signal as there are frames.
     count = width * frames
-    middles = (2 * np.arange(count) + 1) * samples // (2 * count)
+    odd_numbers = 2 * np.arange(count) + 1
+    middles = odd_numbers * samples // (2 * count)
     padded = np.pad(signal, window)  # with silence at both ends
     windows = np.lib.stride_tricks.sliding_window_view(padded, window)
     first_samples = middles - window // 2 + window  # in `padded`

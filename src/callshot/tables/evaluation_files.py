@@ -182,9 +182,11 @@ def write_values(values: Frame, key: Sequence[str], path: Path) -> None:
     """Write a row per sample, in parts: all key columns at once would fill the memory."""
     sample_counts = values["value"].list.len()
     indices = pl.int_ranges(sample_counts, dtype=pl.Int64)  # 0, 1, … of the samples
-    ordered = values.with_columns(index=indices).select(*key, "k", "index", "value")
+    numbered = values.with_columns(index=indices)
+    ordered = numbered.select(*key, "k", "index", "value")
     largest = cast(int, sample_counts.max() or 0)
-    part_rows = max(1, ROW_GROUP // max(1, largest))
+    curves_per_group = ROW_GROUP // max(1, largest)
+    part_rows = max(1, curves_per_group)
     parts = list(ordered.iter_slices(part_rows)) or [ordered]
     by_sample = (part.explode("index", "value") for part in parts)
     write_parquet(by_sample, path)

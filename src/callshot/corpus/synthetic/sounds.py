@@ -112,7 +112,8 @@ def draw_slow_noise(
     points = scale * random.standard_normal(count)
     step = dtype(points_hz / rate_hz)
     positions = step * np.arange(size, dtype=dtype)
-    noise: Samples = np.interp(positions, np.arange(count), points)
+    places = np.arange(count)
+    noise: Samples = np.interp(positions, places, points)
     return noise.astype(dtype)
 
 
@@ -412,7 +413,8 @@ def record_call(
     # Air, leaves and soil absorb more at high frequencies.
     distance_m = soundscape["distance_m"]
     distance = distance_m / 100  # in units of 100 m
-    exponent: Samples = -distance * (frequency_hz / 1000) * 0.35
+    frequency_khz = frequency_hz / 1000
+    exponent: Samples = -distance * frequency_khz * 0.35
     gain = microphone_gain(frequency_hz, soundscape)
     gain = gain * 10**exponent
     # An impulse and its decaying tail of noise, which is stronger when distant.
@@ -424,7 +426,8 @@ def record_call(
     tail *= decay
     tail *= np.float32(level)
     tail[0] += 1
-    return apply_gain(padded, gain * fft.rfft(tail, size), size)
+    total_gain = gain * fft.rfft(tail, size)
+    return apply_gain(padded, total_gain, size)
 
 
 def microphone_gain(frequency_hz: Samples, soundscape: Soundscape) -> Samples:
@@ -444,7 +447,8 @@ def _noise_gains(
     insects_hz = min(soundscape["insects_hz"], 0.4 * rate_hz)
     detuning = frequency_hz / insects_hz - 1
     hiss = frequency_hz / (frequency_hz + 1500)
-    wind_fall = 1 + (frequency_hz / soundscape["wind_hz"]) ** 1.5
+    relative = frequency_hz / soundscape["wind_hz"]
+    wind_fall = 1 + relative**1.5
     return {
         "floor": 1 / np.sqrt(1 + frequency_hz / 1000),
         "wind": microphone / wind_fall,

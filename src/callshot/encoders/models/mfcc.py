@@ -180,7 +180,8 @@ def _frame(
     first_inside = max(0, start)
     inside = signal[first_inside : start + length]
     offset = first_inside - start
-    samples[offset : offset + len(inside)] = inside
+    end = offset + len(inside)
+    samples[offset:end] = inside
     # `sliding_window_view` would take as long as the product with the window.
     strides = (options.hop * dtype.itemsize, dtype.itemsize)
     return np.ndarray((count, options.n_fft), dtype, samples, strides=strides)
@@ -204,7 +205,8 @@ def _mel_filters(options: MfccOptions) -> Any:
     filters = np.empty((options.bands, len(bins_hz)), np.float32)
     for band in range(options.bands):
         corners_hz = edges_hz[band : band + 3]  # of a triangle: low, centre, high
-        height = 2 / (corners_hz[2] - corners_hz[0])  # for an area of 1
+        width_hz = corners_hz[2] - corners_hz[0]
+        height = 2 / width_hz  # for an area of 1
         filters[band] = np.interp(bins_hz, corners_hz, (0, height, 0))
     return scipy.sparse.csr_array(filters)
 
