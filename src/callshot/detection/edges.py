@@ -199,6 +199,7 @@ def find_runs(is_loud: NDArray[np.bool_], max_pause: float) -> list[list[int]]:
     [[0, 4], [6, 7]]
     """
     runs: list[list[int]] = []
+    # Where True begins and where it ends, in turn
     edges = np.flatnonzero(np.diff(is_loud, prepend=False, append=False))
     for first, end in edges.reshape(-1, 2).tolist():
         if runs and first - runs[-1][1] <= max_pause:
@@ -235,7 +236,9 @@ class CallFinder:
     def find_calls(
         self, label: str, edges_s: Edges, starts_s: FloatArray, ends_s: FloatArray
     ) -> list[Edges]:
-        """Return start and end of the calls of a stretch of active windows, in order of time.
+        """Return start and end of the calls of a stretch, in order of time.
+
+        A stretch is neighbouring windows of one class; they start and end at `starts_s`, `ends_s`.
 
         `edges_s` are the edges of the stretch by its windows alone. A sound is a call if most
         windows around its middle are active. A window without a call has its other sounds, or else
@@ -472,7 +475,8 @@ def merge_windows(
 ) -> Columns:
     """Return the events of a recording in order of time, with the columns of their windows.
 
-    Each stretch of windows is an event, or has the calls that `find_calls` returns.
+    Each stretch, neighbouring windows of one class, is an event, or has the calls that
+    `find_calls` returns.
     """
     starts_s = windows["start_s"]
     ends_s = windows["end_s"]
@@ -564,7 +568,10 @@ def _drop_parts_of_calls(
     ends_s: FloatArray,
     scores: FloatArray,
 ) -> list[_Stretch]:
-    """Drop stretches that are part of a stronger neighbour; return the others in order of time."""
+    """Drop stretches that are part of a stronger neighbour; return the others in order of time.
+
+    `run` has stretches of different classes one after another.
+    """
     # In order of time, all stronger than the one that is compared.
     kept: list[_Stretch] = []
     strongest_first = sorted(run, key=lambda item: -scores[item.strongest])

@@ -249,7 +249,7 @@ def find_silence(calls: Spans, settings: AudioSettings, headers: Headers) -> Err
     for number, signal in load_audio(spans):
         if isinstance(signal, InputError):
             errors[rows[number]] = str(signal)
-        elif signal.min() == signal.max():
+        elif signal.min() == signal.max():  # constant, so without sound
             call = spans.frame.row(number, named=True)
             errors[rows[number]] = (
                 f"{spans.paths[number]}: silent from {call['start_s']:.2f} to "

@@ -71,7 +71,7 @@ class Site:
     quiet: int
 
     def transform(self, vectors: FloatMatrix) -> FloatArray:
-        """Return the scaled roots of vectors."""
+        """Return the scaled roots of vectors: signed square roots by their standard deviation."""
         return find_roots(vectors) / self.scale
 
     def transform_model(self, model: Model) -> Model:
@@ -151,7 +151,10 @@ def measure_site(index: Index, examples: FloatMatrix) -> Site:
 
 
 def find_quiet(levels: FloatMatrix, rows: IntArray) -> IntArray:
-    """Return the quietest sixth of some rows of windows; all where levels are not known (NaN)."""
+    """Return the quietest sixth of some `rows` of windows; all where levels are not known (NaN).
+
+    `levels` are those of all windows, also of others than `rows`.
+    """
     if np.isnan(levels).all():
         return rows
     count = max(1, round(len(rows) * QUIET_SHARE))
@@ -169,7 +172,7 @@ def split_blocks(parts: Iterable[FloatMatrix]) -> Iterator[FloatMatrix]:
 def select_rows(parts: Sequence[FloatMatrix], rows: IntArray) -> FloatMatrix:
     """Return `np.concatenate(parts)[rows]` for rising `rows`, without concatenating all parts."""
     chosen = []
-    first = 0  # row of the part
+    first = 0  # the row at which a part begins
     for part in parts:
         rows_in_part = rows[(rows >= first) & (rows < first + len(part))]
         chosen.append(part[rows_in_part - first])
@@ -178,7 +181,7 @@ def select_rows(parts: Sequence[FloatMatrix], rows: IntArray) -> FloatMatrix:
 
 
 def write_site(site: Site, path: Path) -> None:
-    """Write what is known of a site, for the review of a scan."""
+    """Write scale and quiet windows of a site to an .npz file, for the review of a scan."""
     np.savez(
         path,
         allow_pickle=False,
@@ -189,7 +192,7 @@ def write_site(site: Site, path: Path) -> None:
 
 
 def read_site(path: Path) -> Site:
-    """Read what `write_site` wrote."""
+    """Read the site in an .npz file that `write_site` wrote."""
     with explain_unreadable(path), path.open("rb") as stream:
         arrays = dict(open_npz(stream, path))
     return Site(arrays["scale"], arrays["background"], int(arrays["quiet"]))
@@ -250,6 +253,7 @@ class Limits:
         rows = np.flatnonzero(class_of_window != BACKGROUND)
         label = class_of_window[rows]
         vectors = select_rows(parts, rows).astype(np.float64)
+        # Only the score for the class of each window: (rows,)
         scores = np.einsum("nd,nd->n", vectors, self.layer.weight[label])
         scores += self.layer.bias[label]
         is_too_low = scores <= self.thresholds[label]

@@ -478,8 +478,9 @@ def _keep_best(found: FoundWindows, ranked: Frame, best: int) -> FoundWindows:
         for recording, columns in zip(found.recordings, found.windows, strict=True)
     ]
     lowest = dict(highest.group_by("label").agg(pl.col("score").min()).iter_rows())
+    # Infinite where a class has no window
     scores = np.array([lowest.get(label, np.inf) for label in found.detector.classes])
-    # A score must exceed a threshold of the nearest mean.
+    # A score must exceed the threshold of a NearestMeanDetector: it is just below the lowest.
     below = np.nextafter(scores, -np.inf)
     thresholds = np.where(np.isinf(scores), scores, below)
     detector = replace(found.detector, thresholds=thresholds)
@@ -495,7 +496,7 @@ def _take_best(windows: Frame, best: int) -> Frame:
 
 
 def _select_starts(columns: Columns, windows: Frame) -> Columns:
-    """Return the windows of a recording that start when one of `windows` does."""
+    """Return the windows of a recording, `columns`, that start when one of `windows` does."""
     is_chosen = np.isin(columns["start_s"], windows["start_s"])
     return {name: column[is_chosen] for name, column in columns.items()}
 

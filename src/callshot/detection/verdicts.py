@@ -57,7 +57,7 @@ class Calibration:
         return bool(self.coefficients[1] > width)
 
     def deviation(self, probability: float) -> float:
-        """Return half the interval of the curve, which must rise, where it has a probability."""
+        """Return half the interval of 95 % where a curve, which must rise, has a probability."""
         intercept, slope = self.coefficients
         score = (logit(probability) - intercept) / slope
         _, low, high = self.probability(np.array([score]))[0]

@@ -85,7 +85,7 @@ def hide_greeting() -> Iterator[None]:
     """
     with _STDERR_LOCK, tempfile.TemporaryFile() as captured:
         try:
-            saved = os.dup(2)
+            saved = os.dup(2)  # the number of stderr
         except OSError:  # without a terminal there is nothing to keep clean
             yield
             return

@@ -169,7 +169,7 @@ class IndexTarget:
             )
 
     def add(self, workers: Workers, piece: Piece) -> Iterator[Step]:
-        """Write the files of a piece that the index does not have.
+        """Write the files of a piece, a part of a recording, that the index does not have.
 
         Of a damaged recording that is one piece, write what lies before the damage. TryLater if
         another process is adding the recording.
@@ -658,7 +658,7 @@ def _enter_recordings(
     steps: Iterable[tuple[int, Step | InputError]],
     pace: Pace,
 ) -> dict[str, Added | str]:
-    """Enter each recording as soon as all its pieces are written; report progress.
+    """Enter each recording as soon as all its pieces, its parts, are written; report progress.
 
     Each of `steps` comes with the number of its unit; it is an error if that piece failed.
     Recordings with a damaged piece are left out of the result.
