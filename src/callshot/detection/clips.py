@@ -107,7 +107,7 @@ def write_clips(
             except OutputError:  # no other clip could be written either
                 raise
             except CallshotError as error:
-                rejects.append(Reject(name, None, f"no clip: {error}"))
+                rejects.append(Reject(name, row=None, reason=f"no clip: {error}"))
             progress(1 / len(chosen), stem)
         table = pl.DataFrame(rows, dict(CLIPS))
         write_csv_frame(table, folder / TABLE)

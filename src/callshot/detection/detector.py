@@ -374,5 +374,5 @@ def _make_detector_of_examples(model: Model) -> Detector:
         thresholds=thresholds,
         origin="distances of the examples from the mean of the others of their label, which say "
         "nothing about false alarms",
-        curves=find_curves(model, None),
+        curves=find_curves(model, background=None),
     )

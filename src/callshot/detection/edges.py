@@ -105,7 +105,11 @@ def describe_calls(model: Model, labels: Iterable[str]) -> dict[str, CallShape]:
         pause_s = max(PAUSE_SHARE * typical_s, *pauses_s)
         shortest_s = float(np.quantile(lengths_s, 0.1))  # but for odd ones
         shapes[label] = CallShape(
-            MIN_SHARE * shortest_s, pause_s, step_s, low_hz, high_hz
+            min_s=MIN_SHARE * shortest_s,
+            pause_s=pause_s,
+            step_s=step_s,
+            low_hz=low_hz,
+            high_hz=high_hz,
         )
     return shapes
 
@@ -133,7 +137,9 @@ def find_band(signal: NDArray[np.float32], rate_hz: float, step_s: float) -> Edg
     edges_hz = np.geomspace(lowest_hz, rate_hz / 2, OCTAVES * TONES + 1)
     duration_s = len(signal) / rate_hz
     columns = max(4, round(duration_s / step_s))
-    levels = measure_spectrogram(signal, rate_hz, edges_hz, columns, 2 * step_s)
+    levels = measure_spectrogram(
+        signal, rate_hz, edges_hz, columns, window_s=2 * step_s
+    )
     rising = levels[::-1]  # (tones, columns), low tones first
     widths_hz = np.diff(edges_hz)[:, None]
     power = 10 ** (rising / 10) * widths_hz

@@ -183,8 +183,8 @@ def read_events(
                 read.rows,
                 dict(recordings.recordings),
                 dict(recordings.errors),
-                str.strip,
-                library.root,
+                spell=str.strip,  # labels are kept, but for spaces
+                root=library.root,
             )
             rows = list(calls.rows())
         else:

@@ -301,7 +301,7 @@ def learn_examples(
     if earlier is not None:
         for spec in encoder_at_speed.specs:
             check_chosen(spec)
-    unfiltered_encoder = encoder_at_speed.at_band(None)
+    unfiltered_encoder = encoder_at_speed.at_band(band=None)
     settings = _choose_window(calls, unfiltered_encoder, options)
     calls = replace(calls, settings=settings)
     fingerprint = joined_fingerprint(unfiltered_encoder, embedding.device)
@@ -589,7 +589,7 @@ def _embed_in_better_band(
     The encoder of the result has the chosen band, or all frequencies.
     """
     embed = partial(embed_examples, calls, options, embedding)
-    unfiltered_encoder = joined_encoder.at_band(None)
+    unfiltered_encoder = joined_encoder.at_band(band=None)
     has_auto_band = joined_encoder != unfiltered_encoder
     band = None
     if has_auto_band and can_be_scanned(joined_encoder, calls.settings):

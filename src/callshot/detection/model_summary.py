@@ -370,7 +370,7 @@ def class_table(model: Model) -> pl.DataFrame:
     squares = (model.examples.matrix - model.means[model.label]) ** 2
     variance = float(squares.sum()) / max(1, degrees_of_freedom)
     data = LabelledVectors(
-        vectors, model.label, recording, len(model.classes), variance
+        vectors, model.label, recording, classes=len(model.classes), variance=variance
     )
     named = data.evidence.argmax(axis=1)
     is_hit = data.testable & (named == data.label)

@@ -445,7 +445,7 @@ def search_recordings(
     ):
         progress(recording.duration_s / total_s, "scanning")
         if isinstance(windows, InputError):
-            found.rejects.append(Reject(recording.path, None, str(windows)))
+            found.rejects.append(Reject(recording.path, row=None, reason=str(windows)))
             continue
         if windows.silent == recording.windows:
             found.silent.append(f"{recording.path}: silent from start to end")

@@ -119,7 +119,7 @@ def _write_clips(result: ScanResult, out: Path, options: ClipOptions) -> list[Re
         is_there = recording.path in with_events and path.exists()
         if is_there and find_stamp(path) != recording.stamp:
             reason = f"no clip: {path} has changed since it was indexed; index it again"
-            changed.append(Reject(recording.path, None, reason))
+            changed.append(Reject(recording.path, row=None, reason=reason))
     names = [reject.file for reject in changed]
     events = result.events.filter(~pl.col("recording").is_in(names))
     _, unread = write_clips(

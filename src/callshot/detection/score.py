@@ -215,7 +215,7 @@ def score_detections(
         inputs.folder = open_recordings(to_path(recordings))
         inputs.durations_s = inputs.folder.durations_s
         for path, error in inputs.folder.errors.items():
-            inputs.rejects.append(Reject(path, None, str(error)))
+            inputs.rejects.append(Reject(path, row=None, reason=str(error)))
     frames: dict[str, Frame] = {}
     warnings: list[str] = []
     events = inputs.read_once(detections, "detections")
@@ -295,7 +295,8 @@ def _score_task(
             scores.append(_score_row(by, label, [detections], weights, threshold))
             if detections.has_scores:
                 curves.append(precision_recall_curve(detections, by))
-        scores.append(_score_row(by, None, classes, weights, threshold))
+        all_labels = None
+        scores.append(_score_row(by, all_labels, classes, weights, threshold))
     frames["curve"] = concat_frames(curves, PRECISION_RECALL)
     frames["scores"] = concat_frames(scores, DETECTION_SCORES)
     if aim is not None:

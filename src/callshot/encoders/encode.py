@@ -237,7 +237,9 @@ def open_encoder(
     workers = 1
     if spec.parallel:
         workers = threads if device == "cpu" else GPU_WORKERS
-    return Encoder(spec, model, fingerprint, workers, device, sequences)
+    return Encoder(
+        spec, model, fingerprint, workers=workers, device=device, sequences=sequences
+    )
 
 
 # Pooling

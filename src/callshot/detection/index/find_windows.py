@@ -142,7 +142,7 @@ def find_windows(
         try:
             nearest.append(_search(opened, recording, vector, distance, per_recording))
         except InputError as error:
-            rejects.append(Reject(recording.path, None, str(error)))
+            rejects.append(Reject(recording.path, row=None, reason=str(error)))
         progress(1 / len(opened.recordings), "comparing windows")
     if rejects and not nearest:
         raise InputError(rejects[0].reason)

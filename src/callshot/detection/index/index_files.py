@@ -215,7 +215,7 @@ def read_index(folder: Path, known: Mapping[str, IndexedRecording]) -> Index:
         try:
             return _read_recording(path)
         except InputError as error:
-            return Reject(str(path.relative_to(folder)), None, str(error))
+            return Reject(str(path.relative_to(folder)), row=None, reason=str(error))
 
     with explain_unreadable(folder):
         paths = sorted(folder.glob(f"{RECORDINGS}/*/{RECORDING}"))

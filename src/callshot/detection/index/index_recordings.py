@@ -206,7 +206,7 @@ class IndexTarget:
         except LockBusy:
             raise TryLater from None
         # The lock is free: the process that gets this enters the recording.
-        yield Step(1.0, 0.0, outcome)
+        yield Step(share=1.0, embedded_s=0.0, outcome=outcome)
 
     def _write(
         self,
@@ -512,7 +512,7 @@ def index_recordings(
     for path in library.paths:
         outcome = outcomes.get(path)
         if isinstance(outcome, str):
-            rejects.append(Reject(path, None, outcome))
+            rejects.append(Reject(path, row=None, reason=outcome))
         elif outcome is not None and outcome.is_new:
             added.append(path)
             notes += outcome.entry.notes
