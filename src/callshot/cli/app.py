@@ -207,8 +207,11 @@ def make_command(command: CommandFunction) -> CommandFunction:
                 value = parse_value(name, options[name], value)
             values[name] = _replace_urls(value)
         for name, (annotation, group_options) in groups.items():
-            group_values = {key: values.pop(key) for key in group_options}
-            given = {k: value for k, value in group_values.items() if value is not None}
+            given = {}
+            for key in group_options:
+                value = values.pop(key)
+                if value is not None:
+                    given[key] = value
             is_class = inspect.isclass(annotation)
             values[name] = annotation(**given) if is_class else given
         command(**values)

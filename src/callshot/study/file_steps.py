@@ -594,20 +594,24 @@ def _compose_coverage(
 ) -> None:
     """Draw the mean spectrum of each call type; below, the band that each encoder gets."""
     bands_in = ROW_IN * (table.height + 1)
-    figure.set_size_inches(PAGE_WIDTH_IN, SPECTRUM_IN + bands_in + 0.6)
-    upper, lower = figure.subplots(
-        2, 1, sharex=True, height_ratios=(SPECTRUM_IN, bands_in)
-    )
+    height_in = SPECTRUM_IN + bands_in + 0.6
+    figure.set_size_inches(PAGE_WIDTH_IN, height_in)
+    heights = (SPECTRUM_IN, bands_in)
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=heights)
     # The mean spectrum of the calls of each type, the commonest first.
     labels = np.asarray(label)
     names, counts = np.unique(labels, return_counts=True)
-    commonest = names[np.argsort(-counts, kind="stable")][:MAX_LABELS]
-    centres_hz = np.sqrt(edges_hz[:-1] * edges_hz[1:])
+    falling = np.argsort(-counts, kind="stable")
+    commonest = names[falling][:MAX_LABELS]
+    lower_hz = edges_hz[:-1]
+    upper_hz = edges_hz[1:]
+    centres_hz = np.sqrt(lower_hz * upper_hz)
     for n, name in enumerate(commonest):
         mean = power[labels == name].mean(axis=0)
+        not_zero = np.maximum(mean, 1e-12)
         upper.plot(
             centres_hz,
-            10 * np.log10(np.maximum(mean, 1e-12)),
+            10 * np.log10(not_zero),
             color=COLOURS[n],
             linestyle=DASHES[n % len(DASHES)],
             label=printable(str(name)),
@@ -622,14 +626,20 @@ def _compose_coverage(
     for row, entry in enumerate(table.iter_rows(named=True)):
         low_hz, high_hz = entry["low_hz"], entry["high_hz"]
         colour = BLUE if entry["auto"] else SILVER
-        lower.barh(row, max(0.0, high_hz - low_hz), 0.7, left=low_hz, color=colour)
-        lower.text(high_hz, row, f" {entry['energy']:.0%}", **text)
-        ticks.append(f"{printable(entry['encoder'])} × {entry['speed']:g}")
+        width_hz = max(0.0, high_hz - low_hz)
+        energy = entry["energy"]
+        encoder = printable(entry["encoder"])
+        speed = entry["speed"]
+        lower.barh(row, width_hz, 0.7, left=low_hz, color=colour)
+        lower.text(high_hz, row, f" {energy:.0%}", **text)
+        ticks.append(f"{encoder} × {speed:g}")
     lower.set_yticks(range(len(ticks)), ticks, fontsize=TICK_PT)
     lower.invert_yaxis()
     is_used = power.sum(axis=0) > 0
     lower.set_xscale("log")
-    lower.set_xlim(edges_hz[:-1][is_used].min(), edges_hz[1:][is_used].max())
+    lowest_hz = lower_hz[is_used].min()
+    highest_hz = upper_hz[is_used].max()
+    lower.set_xlim(lowest_hz, highest_hz)
     lower.xaxis.set_major_formatter(lambda hz, _: f"{hz:,.0f}")
     lower.xaxis.set_minor_formatter(lambda hz, _: "")
     lower.set_xlabel("frequency in the recording, Hz")
