@@ -94,6 +94,7 @@ def write_clips(
     rejects = []
 
     def make(folder: Path) -> list[str]:
+        """Write all clips and their table to a folder; return the names of the files."""
         for event in chosen.iter_rows(named=True):
             name = event["recording"]
             short_name = UNSAFE.sub("_", PurePosixPath(name).stem)[:MAX_STEM]

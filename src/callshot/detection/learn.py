@@ -491,7 +491,11 @@ def read_index_background(
         times_s = own_calls.select("start_s", "end_s").iter_rows()
         place = find_place(recording.path)
         description = BackgroundRecording(
-            sha256, recording.windows, tuple(sorted(set(times_s))), origin, place
+            sha256=sha256,
+            windows=recording.windows,
+            calls_s=tuple(sorted(set(times_s))),
+            origin=origin,
+            place=place,
         )
         descriptions.append(description)
         rows = index.read_rows(recording)
@@ -746,7 +750,11 @@ def find_background(
         table = _list_windows(recording, grid, checksums[path])
         times_s = tuple(sorted(calls_s.get(path, ())))
         description = BackgroundRecording(
-            checksums[path], len(table), times_s, origin, find_place(path)
+            sha256=checksums[path],
+            windows=len(table),
+            calls_s=times_s,
+            origin=origin,
+            place=find_place(path),
         )
         descriptions.append(description)
         tables.append(table)

@@ -218,6 +218,7 @@ class ShareScorer:
 
     @cached_property
     def _squares(self) -> FloatArray:
+        """|c − b|² of each mean c and the background b; never 0, to divide by it."""
         towards = self.means - self.background
         smallest = np.finfo(np.float64).tiny
         squares = np.einsum("nd,nd->n", towards, towards)

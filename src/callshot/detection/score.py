@@ -475,6 +475,7 @@ def write_scores(
     """Write the frames that have rows, rejects, and curves as PDF and PNG; return the paths."""
 
     def make(folder: Path) -> list[str]:
+        """Write the files to a folder; return their names."""
         names = []
         for name, attribute in FRAMES.items():
             frame = getattr(result, attribute)
