@@ -3,6 +3,8 @@
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from callshot.study import doctor
 from callshot.study.doctor import (
     EXTRAS,
@@ -12,6 +14,7 @@ from callshot.study.doctor import (
     REQUIRED,
     check_folder,
     check_installation,
+    read_cpu_limit,
 )
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
@@ -68,3 +71,13 @@ def test_a_folder_that_cannot_be_written_or_is_full_is_reported(tmp_path, monkey
     assert "GB free" in full.result
     check_folder("store", tmp_path / "new", "use --store")
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"), [("max 100000", None), ("150000 100000", 1.5), ("x", None)]
+)
+def test_the_limit_of_a_container_is_read(tmp_path, text, cores):
+    path = tmp_path / "cpu.max"
+    path.write_text(text)
+    assert read_cpu_limit(path) == cores
+    assert read_cpu_limit(tmp_path / "absent") is None

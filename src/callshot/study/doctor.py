@@ -71,6 +71,7 @@ THREAD_VARIABLES = (
     "NUMBA_NUM_THREADS",
     "POLARS_MAX_THREADS",
 )
+CGROUP_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 
 
 @dataclass(frozen=True)
@@ -165,14 +166,14 @@ def _check_audio_formats() -> Check:
     except OSError as error:
         advice = "install libsndfile: apt install libsndfile1, brew install libsndfile"
         return Check("audio files", PROBLEM, error_reason(error), advice)
-    works = [
+    missing = [
         name
         for name, (container, coding) in AUDIO_FORMATS.items()
-        if soundfile.check_format(container, coding)
+        if not soundfile.check_format(container, coding)
     ]
+    works = [name for name in AUDIO_FORMATS if name not in missing]
     library = soundfile.__libsndfile_version__
     result = f"libsndfile {library} reads {', '.join(works) or 'nothing'}"
-    missing = [name for name in AUDIO_FORMATS if name not in works]
     if not missing:
         return Check("audio files", GOOD, result)
     advice = "pip install -U soundfile"
@@ -181,23 +182,22 @@ def _check_audio_formats() -> Check:
 
 def _check_gpu() -> Check:
     """Ask torch and onnxruntime for a GPU; neither is needed."""
-    found = []
+    result = []
     with suppress(ImportError, OSError):
         import torch
 
         if torch.cuda.is_available():
-            found.append(f"torch uses {torch.cuda.get_device_name(0)}")
+            result.append(f"torch uses {torch.cuda.get_device_name(0)}")
     with suppress(ImportError, OSError):
         providers = import_module("onnxruntime").get_available_providers()
         if "CUDAExecutionProvider" in providers:
-            found.append("onnxruntime uses CUDA")
-    if not found and shutil.which("nvidia-smi") is not None:
-        advice = "install torch with CUDA, or onnxruntime-gpu, for --device cuda"
-        return Check(
-            "GPU", NOTE, "there is one, but no package here can use it", advice
-        )
-    result = "; ".join(found) or "none; everything runs on the CPU"
-    return Check("GPU", GOOD, result)
+            result.append("onnxruntime uses CUDA")
+    if result:
+        return Check("GPU", GOOD, "; ".join(result))
+    if shutil.which("nvidia-smi") is None:
+        return Check("GPU", GOOD, "none; everything runs on the CPU")
+    advice = "install torch with CUDA, or onnxruntime-gpu, for --device cuda"
+    return Check("GPU", NOTE, "there is one, but no package here can use it", advice)
 
 
 def check_folder(subject: str, folder: Path, otherwise: str) -> Check:
@@ -213,13 +213,32 @@ def check_folder(subject: str, folder: Path, otherwise: str) -> Check:
 
 
 def _check_threads() -> Check:
-    """Name the threads that callshot would use, and environment variables that limit threads."""
+    """Compare the threads that callshot would use with the cores that a container may use.
+
+    The result also names environment variables that limit threads.
+    """
+    threads = default_threads()
     cores = os.cpu_count() or 1
-    threads = count_text(default_threads(), "thread")
-    result = [f"{threads} by default on {count_text(cores, 'core')}"]
-    result += [
-        f"{name} is {os.environ[name]}"
-        for name in THREAD_VARIABLES
-        if name in os.environ
+    result = [
+        f"{count_text(threads, 'thread')} by default on {count_text(cores, 'core')}"
     ]
+    core_limit = read_cpu_limit(CGROUP_LIMIT)
+    names = [name for name in THREAD_VARIABLES if name in os.environ]
+    result += [f"{name} is {os.environ[name]}" for name in names]
+    if core_limit is not None and core_limit < threads:
+        result.append(f"this container may use {count_text(core_limit, 'core')}")
+        advice = f"use --threads {max(1, int(core_limit))}"
+        return Check("threads", NOTE, "; ".join(result), advice)
     return Check("threads", GOOD, "; ".join(result))
+
+
+def read_cpu_limit(path: Path) -> float | None:
+    """Return how many cores a container may use, by the file `cpu.max` of its control group.
+
+    None where nothing limits it.
+    """
+    try:
+        quota, period = path.read_text(encoding="ascii").split()
+        return int(quota) / int(period)
+    except (OSError, ValueError):  # no such file, or "max"
+        return None
