@@ -45,6 +45,7 @@ from callshot.report.figures.figure_io import (
 )
 from callshot.report.figures.layout import (
     BASELINE,
+    BLUE,
     BOLD_SMALL_FONT,
     BOLD_TICK_FONT,
     BOX,
@@ -66,6 +67,7 @@ from callshot.report.figures.layout import (
     Legend,
     Limits,
     PageLayout,
+    Style,
     add_legend,
     add_panels,
     axis_limits,
@@ -131,6 +133,21 @@ def baseline_legend(baselines: Frame) -> Legend:
 
 
 NO_BASELINES = empty_frame(BASELINES)
+BOX_HANDLE: Style = {
+    "color": BOX["facecolor"],
+    "linestyle": "none",
+    "marker": "s",
+    "markersize": 6,
+    "markeredgecolor": BLUE,
+    "markeredgewidth": 0.6,
+}
+WHISKER_HANDLE: Style = {
+    "color": BLUE,
+    "linestyle": "none",
+    "marker": "|",
+    "markersize": 11,
+    "markeredgewidth": 0.7,
+}
 
 
 def select_curves(
@@ -178,7 +195,7 @@ def draw_boxes(ax: "Axes", curve: Frame, baselines: Frame, half_width: float) ->
 def box_legend(curve: Frame, bands: Frames, baselines: Frame) -> Legend:
     """Return the legend of boxes, of the bands behind them if there are any, and of baselines."""
     boxes = f"{curve['spread'][0]}: mean, quartiles, 1st–99th percentile"
-    legend: Legend = {boxes: (BOX, MEAN)}
+    legend: Legend = {boxes: (WHISKER_HANDLE, BOX_HANDLE, MEAN)}
     if bands:
         spread = f"{bands[0]['spread'][0]}: {INTERVAL}"
         legend[spread] = list_series([boxes, spread])[spread]
