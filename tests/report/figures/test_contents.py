@@ -92,7 +92,7 @@ def test_training_is_drawn_on_the_same_draws_with_the_difference_and_crossovers_
     for ax in (upper, lower):
         last_shot = len(SHOTS) - 1
         assert [last_shot, last_shot] in [list(line.get_xdata()) for line in ax.lines]
-    assert upper.get_title(loc="left").startswith("mfcc\nlogistic at k: ahead")
+    assert upper.get_title(loc="left").startswith("mfcc\nlogistic at k is ahead")
     names = {text.partition(":")[0] for text in legend_texts(figure)}
     assert names >= {"LOGISTIC", "RECURRENT"}
 

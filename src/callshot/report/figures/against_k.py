@@ -578,7 +578,6 @@ TRAINING = PageLayout(
     above_in=0.9,
     heights=(2.2, 1.0),
     margin_in=0.5,
-    title_font=BOLD_TICK_FONT,
 )
 CROSSOVER_KEY = ("corpus", "encoder", "baseline", "scoring", "metric", "spread")
 
@@ -659,12 +658,12 @@ def _draw_training(
 def _training_title(panel: Frame) -> list[str]:
     """Return the encoder of a panel, and from which k on training is ahead, and clearly."""
     k_mean, k_clear = panel.select("k_mean", "k_clear").row(0)
-    ahead = "not ahead at the last k"
+    ahead = "is not ahead at the last k"
     if k_mean is not None:
-        ahead = f"ahead from k = {k_mean}"
+        ahead = f"is ahead from k = {k_mean}"
     if k_clear is not None:
-        ahead += f", clearly from {k_clear}"
-    return [panel["encoder"][0], f"{classifier_name(panel['baseline'][0])}: {ahead}"]
+        ahead += f", clearly from k = {k_clear}"
+    return [panel["encoder"][0], f"{classifier_name(panel['baseline'][0])} {ahead}"]
 
 
 CLASSIFIERS = PageLayout(columns=3, rows=3, row_in=2.3, left_in=0.5, above_in=0.8)
