@@ -75,9 +75,11 @@ from callshot.records.frames import (
 from callshot.records.table_files import write_csv_frame
 from callshot.report.figures.figure_io import Pages, draw_page, make_pages
 from callshot.report.figures.layout import (
+    FIRST_LINE,
+    SECOND_LINE,
     PageLayout,
+    Style,
     add_legend,
-    series_style,
     set_titles,
 )
 from callshot.results import OutputFolder, open_output_folder, read_intact_provenance
@@ -104,7 +106,7 @@ FRAMES = {
     "call_density.csv": "density",
 }
 LAYOUT = PageLayout(columns=3, rows=3, row_in=2.2, left_in=0.5, above_in=0.5)
-LINES = {"events": series_style(0), "windows": series_style(1)}
+LINES: dict[str, Style] = {"events": FIRST_LINE, "windows": SECOND_LINE}
 TITLE_MARGIN_IN = 0.4
 
 Panel = tuple[str, Frame]  # a title and the curves of a class

@@ -45,7 +45,7 @@ def test_the_widths_of_the_three_spreads_are_drawn_below_them():
         encoder="mfcc", metric="map", scoring="all"
     )
     figure = draw_figure(SMALL, "spreads")
-    spreads = ("per-query", "shared", "total")
+    spreads = ("total", "shared", "per-query")
     curves = [curve.filter(spread=spread) for spread in spreads]
     upper = line_values(figure.axes[1])
     assert [values for values in upper if len(values) == len(SHOTS)] == [

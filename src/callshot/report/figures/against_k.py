@@ -54,6 +54,7 @@ from callshot.report.figures.layout import (
     GREY,
     INTERVAL,
     LAST_COMPLETE,
+    LINE,
     MEAN,
     MEDIAN,
     PAGE_WIDTH_IN,
@@ -72,7 +73,9 @@ from callshot.report.figures.layout import (
     add_panels,
     axis_limits,
     compose_panels,
+    curve_styles,
     draw_band,
+    draw_curve,
     draw_line,
     draw_series,
     list_lines,
@@ -197,8 +200,7 @@ def box_legend(curve: Frame, bands: Frames, baselines: Frame) -> Legend:
     boxes = f"{curve['spread'][0]}: mean, quartiles, 1st–99th percentile"
     legend: Legend = {boxes: (WHISKER_HANDLE, BOX_HANDLE, MEAN)}
     if bands:
-        spread = f"{bands[0]['spread'][0]}: {INTERVAL}"
-        legend[spread] = list_series([boxes, spread])[spread]
+        legend[f"{bands[0]['spread'][0]}: {INTERVAL}"] = curve_styles("background")
     return legend | {"chance": CHANCE} | baseline_legend(baselines)
 
 
@@ -316,7 +318,7 @@ def _compose_sweep(
     limits = curve_limits([*curves, *bands], baselines)
     half_width = min(0.31, 0.025 * len(shots) + 0.015)  # boxes of few are not broad
     for ax, band in zip(axes, bands, strict=False):
-        draw_series(ax, 1, band)
+        draw_curve(ax, band, "background", 1.0)
     for ax, curve in zip(axes, curves, strict=True):
         draw_boxes(ax, curve, baselines, half_width)
         mark_last_complete(ax, curve["complete"])
@@ -415,6 +417,9 @@ SPREADS_LAYOUT = PageLayout(
 )
 
 
+SPREAD_ALPHA = 0.85
+
+
 @figure_of_report(
     "spreads",
     "certainty",
@@ -430,13 +435,14 @@ def plan_spreads(results: CorpusResults, *_: Any) -> Pages:
     by_k = curve.sort("k", maintain_order=True)
     widths = curve["p99"] - curve["p01"]
     widest = axis_limits(widths, [0.0], high=2.0)[1]
-    notes = [f"{spread}: {SPREAD_NOTES[spread]}" for spread in spreads]
+    notes = {f"{spread}: {SPREAD_NOTES[spread]}": spread for spread in spreads}
+    legend: Legend = {note: curve_styles(notes[note]) for note in notes}
     yield from SPREADS_LAYOUT.plan_pages(
         "spreads",
         by_k.partition_by("encoder"),
         _draw_spreads,
         limits=(axis_limits(curve.select("p01", "p99", "chance")), (0.0, widest)),
-        legend=list_series(notes) | {"chance": CHANCE},
+        legend=legend | {"chance": CHANCE},
         labels=("mAP: mean,\n1st–99th percentile", "99th minus 1st\npercentile"),
     )
 
@@ -444,9 +450,11 @@ def plan_spreads(results: CorpusResults, *_: Any) -> Pages:
 def _draw_spreads(panel: Frame, upper: "Axes", lower: "Axes") -> None:
     """Draw the curves of one encoder in every spread; below, how wide their intervals are."""
     upper.axhline(panel["chance"][0], **CHANCE)
-    for number, curve in enumerate(panel.partition_by("spread")):
-        draw_series(upper, number, curve)
-        draw_line(lower, curve["p99"] - curve["p01"], series_style(number))
+    for spread in reversed(SPREADS):
+        curve = panel.filter(spread=spread)
+        if not curve.is_empty():
+            draw_curve(upper, curve, spread, SPREAD_ALPHA)
+            draw_line(lower, curve["p99"] - curve["p01"], LINE[spread])
 
 
 LAYOUT = PageLayout(
@@ -474,7 +482,7 @@ def plan_differences(results: CorpusResults, *_: Any) -> Pages:
     pairs = by_k.partition_by("one", "other")
     limits = axis_limits(rows.select("p01", "p99"), [0.0], low=-1.04, high=1.04)
     spreads = unique_values(rows, "spread")
-    legend = list_series(f"{spread}: {INTERVAL}" for spread in spreads)
+    legend = {f"{spread}: {INTERVAL}": curve_styles(spread) for spread in spreads}
     yield from LAYOUT.plan_pages(
         "differences",
         pairs,
@@ -493,9 +501,10 @@ def _pair_title(pair: Frame) -> list[str]:
 
 def _draw_pair(pair: Frame, upper: "Axes", lower: "Axes") -> None:
     """Draw the difference of two encoders in every spread; below, the share of wins."""
-    for number, curve in enumerate(pair.partition_by("spread")):
-        draw_series(upper, number, curve)
-        draw_line(lower, curve["wins"], series_style(number))
+    for curve in reversed(pair.partition_by("spread")):
+        spread = curve["spread"][0]
+        draw_curve(upper, curve, spread, 0.8)
+        draw_line(lower, curve["wins"], LINE[spread])
     upper.axhline(0.0, **ZERO)
     lower.axhline(0.5, **{**ZERO, "linewidth": 0.5})
     lower.set_yticks([0, 0.5, 1], ["0", "½", "1"])
@@ -579,6 +588,7 @@ TRAINING = PageLayout(
     heights=(2.2, 1.0),
     margin_in=0.5,
 )
+ALPHA = 0.7
 CROSSOVER_KEY = ("corpus", "encoder", "baseline", "scoring", "metric", "spread")
 
 
@@ -619,9 +629,9 @@ def plan_training(results: CorpusResults, *_: Any) -> Pages:
         ends.filter(is_difference), [0.0], low=-1.04, high=1.04
     )
     classifiers = " or ".join(map(classifier_name, unique_values(rows, "baseline")))
-    legend = list_series(
-        [f"centroid: {INTERVAL}", f"{classifiers}, on the same draws"]
-    ) | {
+    legend = {
+        f"centroid: {INTERVAL}": curve_styles("centroid"),
+        f"{classifiers}, on the same draws": curve_styles("trained"),
         "mean difference above 0 from here on": CROSSOVER["k_mean"],
         "98 % interval above 0 from here on": CROSSOVER["k_clear"],
     }
@@ -643,9 +653,9 @@ def _draw_training(
     """Draw the centroid and a trained classifier; below, their difference; mark crossovers."""
     draw_baselines(upper, drawable_baselines(baselines, panel))
     centroid, trained, difference = panel.partition_by("curve")
-    draw_series(upper, 0, centroid)
-    draw_series(upper, 1, trained)
-    draw_series(lower, 1, difference)
+    draw_curve(upper, trained, "trained", ALPHA)
+    draw_curve(upper, centroid, "centroid", ALPHA)
+    draw_curve(lower, difference, "trained", ALPHA)
     lower.axhline(0.0, **ZERO)
     lower.tick_params(labelbottom=True)  # the shots of encoders may differ
     shots = unique_values(panel, "k")

@@ -94,6 +94,31 @@ LAST_COMPLETE: Style = {
     "zorder": 1,
 }
 
+# Curves with an interval: the spreads, the centroid beside a trained classifier, and a band behind
+# boxes.
+BAND = {
+    "per-query": PALE_BLUE,
+    "shared": "#FBE7C0",
+    "total": "#E3E3E3",
+    "centroid": PALE_BLUE,
+    "trained": "#F8DCCB",
+    "background": "#FBE7C0",
+}
+FIRST_LINE: Style = {"color": BLUE, "linestyle": SOLID, "marker": "o", "zorder": 3}
+SECOND_LINE: Style = {
+    "color": VERMILION,
+    "linestyle": DASHED,
+    "marker": "s",
+    "zorder": 3,
+}
+LINE = {
+    "per-query": FIRST_LINE,
+    "shared": SECOND_LINE,
+    "total": {"color": INK, "linestyle": DOTTED, "marker": "^", "zorder": 2},
+    "centroid": FIRST_LINE,
+    "trained": SECOND_LINE,
+    "background": {"color": VERMILION, "linestyle": DASHED, "zorder": 2},
+}
 CROSSOVER: dict[str, Style] = {
     "k_mean": {"color": INK, "linewidth": 0.8, "linestyle": DOTTED, "zorder": 1.8},
     "k_clear": {"color": INK, "linewidth": 0.8, "linestyle": SOLID, "zorder": 1.8},
@@ -390,6 +415,17 @@ def legend_handle(style: Style | tuple[Style, ...]) -> Any:
     if isinstance(style, tuple):
         return tuple(map(legend_handle, style))
     return Patch(**style) if "facecolor" in style else Line2D([], [], **style)
+
+
+def curve_styles(kind: str) -> tuple[Style, Style]:
+    """Return the styles of a curve's interval and mean; `kind` is a key of BAND and LINE."""
+    return {"facecolor": BAND[kind], "edgecolor": "none"}, LINE[kind]
+
+
+def draw_curve(ax: "Axes", curve: Frame, kind: str, alpha: float) -> None:
+    """Draw the mean of a curve and its interval; `kind` is a key of BAND and LINE."""
+    draw_band(ax, curve, BAND[kind], alpha)
+    draw_line(ax, curve["mean"], LINE[kind])
 
 
 def draw_band(ax: "Axes", curve: Frame, colour: str, alpha: float = 1.0) -> None:
