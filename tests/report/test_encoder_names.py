@@ -1,5 +1,7 @@
 """Names of encoders for people: readable, different, and the user's own where there is one."""
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 
@@ -81,3 +83,22 @@ def test_no_frame_and_no_table_keeps_an_old_name_and_numbers_stay():
             others = ["encoder", "one", "other"]
             kept = [column for column in frame.columns if column not in others]
             assert vars(evaluation)[name].select(kept).equals(frame.select(kept))
+
+
+def test_notes_have_the_names_that_the_page_shows():
+    encoders = ("mfcc", "birdnet-v2.4[speed=auto]", "ours")
+    results = make(dict.fromkeys(encoders, RISING))
+    notes = [
+        "mfcc, shared: scores tie; see mfcc.csv or mfcc/ties.csv",
+        "birdnet-v2.4[speed=auto]: chosen: birdnet-v2.4[speed=2+4]",
+        "ours: 'odd[call]' is in 2 folds",
+    ]
+    evaluation = replace(results.evaluation, notes=notes)
+    named = with_names(replace(results, notes=notes, evaluation=evaluation))
+    assert named.notes == named.evaluation.notes
+    assert named.notes == [
+        "MFCC, shared: scores tie; see mfcc.csv or mfcc/ties.csv",
+        "BirdNET 2.4 (at automatic speed): chosen: "
+        "BirdNET 2.4 (played 2 and 4 times as fast)",
+        notes[2],
+    ]

@@ -4,8 +4,9 @@ Files of numbers have the name that is typed, birdnet-v2.4[speed=2]; the page ha
 (played 2 times as fast)". A title of study.toml stays.
 """
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,9 @@ from callshot.encoders.joined_encoder import (
 from callshot.errors import CallshotError
 from callshot.fewshot.differences import baseline_name
 from callshot.records import CorpusResults, Evaluation
+
+PART = r"[\w.-]*\w(?:\[[^\]\s]*\])?"
+ENCODER_IN_TEXT = re.compile(rf"(?<![\w/.-]){PART}(?:\+{PART})*(?![\w/-])")
 
 
 def name_encoders(encoders: Sequence[str]) -> dict[str, str]:
@@ -112,9 +116,29 @@ def _describe_option(option: str, value: str) -> str:
     return f"{option}={value}"
 
 
+def name_encoders_in(note: str, names: Mapping[str, str]) -> str:
+    """Return a note in which encoders have their names for people.
+
+    `names` are those of the encoders of a study. A name with options may be of another encoder.
+
+    >>> name_encoders_in("mfcc[speed=auto]: chosen: mfcc[speed=2]; see mfcc.csv", {"mfcc": "MFCC"})
+    'MFCC (at automatic speed): chosen: MFCC (played 2 times as fast); see mfcc.csv'
+    """
+
+    def find_name(match: re.Match[str]) -> str:
+        word = match[0]
+        if "[" in word:
+            return names.get(word, _name_encoder(word))
+        return names.get(word, word)
+
+    return ENCODER_IN_TEXT.sub(find_name, note)
+
+
 def with_names(results: CorpusResults) -> CorpusResults:
-    """Return results whose encoders have names for people, in all frames and tables."""
+    """Return results whose encoders have names for people, in all frames, tables and notes."""
     names = name_encoders(results.evaluation.encoders)
+    notes_of_study = [name_encoders_in(note, names) for note in results.notes]
+    notes = [name_encoders_in(note, names) for note in results.evaluation.notes]
     # Differences name baselines, too.
     for baseline in results.baselines.iter_rows(named=True):
         encoder = names.get(baseline["encoder"], "")
@@ -139,7 +163,8 @@ def with_names(results: CorpusResults) -> CorpusResults:
     others = results.other_classifiers
     return replace(
         results,
-        evaluation=rename_all(results.evaluation),
+        notes=notes_of_study,
+        evaluation=replace(rename_all(results.evaluation), notes=notes),
         other_classifiers=None if others is None else rename_all(others),
         tables=[replace(one, encoder=names[one.encoder]) for one in results.tables],
         baselines=rename(results.baselines),
