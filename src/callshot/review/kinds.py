@@ -51,7 +51,7 @@ class Kinds:
             order_recordings,
             sample_windows,
         )
-        from callshot.report.figures.projection import principal_plane, scale_points
+        from callshot.report.plane import principal_plane, scale_points
 
         if self.search.windows is None:
             return

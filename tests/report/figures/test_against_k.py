@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import matplotlib as mpl
 import numpy as np
 import polars as pl
 import pytest
@@ -131,6 +132,15 @@ def test_a_baseline_of_another_metric_scoring_or_corpus_is_not_drawn(draw, other
     undefined = make_some_baselines(float("nan"))
     figure = draw(make_evaluation(), baselines=pl.concat([baselines, undefined]))
     assert len(legend_texts(figure)) == 3
+
+
+def test_settings_of_the_caller_change_no_byte(sweep_files, tmp_path):
+    with mpl.rc_context({"axes.facecolor": "red"}):
+        others = draw_sweep(make_evaluation(), tmp_path / "other")
+        assert mpl.rcParams["axes.facecolor"] == "red"
+    assert [path.read_bytes() for path in sweep_files] == [
+        path.read_bytes() for path in others
+    ]
 
 
 def test_a_density_equals_a_literal_sum_of_kernels_between_the_percentiles():

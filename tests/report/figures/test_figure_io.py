@@ -65,7 +65,7 @@ def test_a_png_is_small_and_looks_as_it_was_drawn(tmp_path):
 def test_figures_of_two_processes_have_the_same_bytes_and_order(tmp_path):
     results = make_corpus_results()
     pages = [*plan_projection(results), *plan_spreads(results)]
-    formats = ("png",)
+    formats = ("pdf", "png")
     alone = start_drawing(pages, tmp_path, "alone", formats, None, EarlierFiles())()
     with open_drawing_workers(2) as workers:
         together = start_drawing(

@@ -1,5 +1,6 @@
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 from callshot.report.figures.figure_io import open_figure
 from callshot.report.figures.layout import (
     TICK_FONT,
+    axis_limits,
     choose_ticks,
     clean_name,
     shorten,
@@ -39,6 +41,13 @@ def test_labels_of_shots_never_touch(shots, room):
         assert ticks[0] == 0
         for (left, left_half), (right, right_half) in pairwise(labels):
             assert right - right_half > left + left_half
+
+
+def test_an_axis_has_a_margin_within_its_ends():
+    assert np.allclose(axis_limits([0.2, 0.7, float("nan")]), (0.17, 0.73))
+    assert axis_limits([0.0, 1.0]) == (-0.02, 1.02)
+    assert np.allclose(axis_limits([0.5]), (0.45, 0.55))
+    assert axis_limits([float("nan")]) == (-0.02, 1.02)
 
 
 @settings(max_examples=25)

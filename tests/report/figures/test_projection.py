@@ -3,10 +3,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from matplotlib.text import Text
 
 from callshot import Vectors
-from callshot.report.figures.figure_io import open_figure
-from callshot.report.figures.projection import draw_map, principal_plane
+from callshot.report.figures.figure_io import freeze, open_figure
+from callshot.report.figures.projection import draw_map, place_names
+from callshot.report.plane import principal_plane
 
 
 @pytest.mark.parametrize("shape", [(40, 5), (7, 30), (3, 3), (12, 90), (2, 5)])
@@ -53,11 +55,18 @@ def test_a_centroid_is_the_mean_of_its_label_and_other_labels_have_none():
         "e", vectors, "abcd", "abcd", ["x", "x", "y", "rare"], [()] * 4
     )
     with open_figure() as figure:
-        ax = figure.subplots()
-        draw_map(ax, table, ["y", "x"])
+        centroids = draw_map(figure.subplots(), table, ["y", "x"])
     points, _ = principal_plane(table.matrix)
-    drawn = [dots.get_offsets().tolist() for dots in ax.collections]
-    assert np.allclose(drawn[0], points[[3]])
-    assert np.allclose(drawn[2], points[[2]])
-    assert np.allclose(drawn[4], [points[:2].mean(axis=0)])
-    assert len(drawn) == 5
+    assert np.allclose(centroids, [points[2], points[:2].mean(axis=0)])
+
+
+def test_names_of_points_in_one_place_are_written_around_it():
+    with open_figure() as figure:
+        ax = figure.subplots()
+        freeze(figure)
+        place_names(ax, np.full((30, 2), 0.5), [str(i) for i in range(30)])
+        figure.draw_without_rendering()
+        boxes = [Text.get_window_extent(text) for text in ax.texts]  # without the lines
+    assert not any(
+        box.overlaps(other) for i, box in enumerate(boxes) for other in boxes[:i]
+    )

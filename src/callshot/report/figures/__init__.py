@@ -1,6 +1,8 @@
 """Results of a corpus → its figures, as PDF and PNG: the figures of the paper, and more.
 
-Each is declared beside the function that plans its pages, in any module of this package.
+Each figure is declared beside the function that plans its pages: `@figure_of_report(name, section,
+caption)`, in any module of this package. A figure that does not fit a page becomes several:
+confusion-1, confusion-2, …
 """
 
 from collections.abc import Sequence
@@ -24,7 +26,11 @@ def plan_figures(
     *,
     charts: bool = True,
 ) -> Pages:
-    """Yield a page for every figure with data; without `charts`, those that no chart shows."""
+    """Yield a page for every figure that the results have data for.
+
+    Without `charts`, those that a chart of the page shows are left out. The example episode is
+    rerun with `protocol`, the protocol of the evaluation.
+    """
     for figure in FIGURES.values():
         if charts or figure.section != ON_CHART:
             yield from figure.plan(results, confusion_shots, protocol or Protocol())

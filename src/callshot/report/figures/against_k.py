@@ -1,4 +1,6 @@
-"""Figures against k: sweeps, classes, spreads, differences, and when training pays."""
+"""Figures against k: sweeps, classes, spreads, differences, and when training pays.
+
+Training is a trained baseline beside the centroid, and gradient steps between them."""
 
 from collections.abc import Iterable, Sequence
 from math import ceil
@@ -60,10 +62,13 @@ from callshot.report.figures.layout import (
     PAGE_WIDTH_IN,
     PALE_BLUE,
     SILVER,
+    SMALL_FONT,
     SMALL_PT,
+    TICK_PT,
     VIOLIN,
     WHISKER,
     ZERO,
+    AxesArray,
     Frames,
     Legend,
     Limits,
@@ -84,6 +89,8 @@ from callshot.report.figures.layout import (
     series_style,
     set_scales,
     set_titles,
+    shorten,
+    wrap,
 )
 
 if TYPE_CHECKING:
@@ -98,7 +105,11 @@ KINDS = {
 
 
 def drawable_baselines(baselines: Frame, curves: Frame) -> Frame:
-    """Keep finite baselines of the task of curves that read the encoder of a curve, or audio."""
+    """Return the baselines that may be drawn beside curves, from rows of the BASELINES schema.
+
+    They have a finite value, the same corpus, scoring and metric as a curve, and read the encoder
+    of a curve, or audio.
+    """
     encoders = ["", *curves["encoder"]]  # baselines that read audio have no encoder
     is_finite = pl.col("value").is_finite()
     finite = baselines.filter(is_finite, pl.col("encoder").is_in(encoders))
@@ -159,7 +170,8 @@ def select_curves(
     """Return the curves of mAP that are drawn as boxes, and those drawn as bands behind them.
 
     Each is a list with a frame for every encoder, sorted by k. Boxes show the spread per-query
-    where it was evaluated, bands the spread of the summary; if both are the same, no bands.
+    where it was evaluated, bands the spread of the summary. If both are the same, there are no
+    bands.
     """
     rows = evaluation.curve.filter(scoring=scoring, metric="map")
     by_k = rows.sort("k", maintain_order=True)
@@ -178,7 +190,10 @@ def curve_limits(curves: Iterable[Frame], baselines: Frame) -> Limits:
 
 
 def draw_boxes(ax: "Axes", curve: Frame, baselines: Frame, half_width: float) -> None:
-    """Draw boxes with whiskers (of total width 2 · `half_width`), chance and baselines."""
+    """Draw a box with whiskers at every k of a curve, chance, and the baselines that fit it.
+
+    A box is twice `half_width` wide; neighbouring shots are 1 apart.
+    """
     x = np.arange(len(curve))
     ax.axhline(curve["chance"][0], **CHANCE)
     draw_baselines(ax, drawable_baselines(baselines, curve))
@@ -210,7 +225,10 @@ INSET = PageLayout(columns=3, rows=4, row_in=1.9, left_in=0.6, above_in=0.75)
 
 
 def draw_sweep(evaluation: Evaluation, path_stem: Path) -> list[Path]:
-    """Draw mAP against k for every encoder, as PDF and PNG at a path without suffix."""
+    """Draw mAP against k for every encoder, and write it as PDF and PNG.
+
+    `path_stem` is the path of both files, without suffix. Equal evaluations give equal bytes.
+    """
     return draw_page(sweep_page(evaluation, path_stem.name), path_stem.parent)
 
 
@@ -251,21 +269,27 @@ def plan_reduced(results: CorpusResults, *_: Any) -> Pages:
 )
 def plan_inset(results: CorpusResults, *_: Any) -> Pages:
     """Yield boxes with the density of their samples at few shots, if there are at least two."""
-    curves = pl.concat(select_curves(results.evaluation)[0])
-    few_shots = curves.filter(pl.col("k") <= FEW_SHOTS)
-    if few_shots["k"].n_unique() < 2:
+    curves = select_curves(results.evaluation)[0]
+    few_shots = []
+    for curve in curves:  # with the samples of each k in the column `value`
+        few = curve.filter(pl.col("k") <= FEW_SHOTS).join(
+            results.evaluation.values,
+            on=[*CURVE_KEY, "k"],
+            how="left",
+            maintain_order="left",
+        )
+        few_shots.append(few)
+    if len(few_shots[0]) < 2:
         return
-    # The samples of each k are in the column `value`.
-    key = [*CURVE_KEY, "k"]
-    values = results.evaluation.values
-    few_shots = few_shots.join(values, on=key, how="left", maintain_order="left")
-    baselines = drawable_baselines(results.baselines, curves)
-    legend = box_legend(few_shots, (), baselines) | {"density of the samples": VIOLIN}
+    baselines = drawable_baselines(results.baselines, pl.concat(curves))
+    legend = box_legend(curves[0], (), baselines)
+    legend["density of the samples"] = VIOLIN
+    limits = curve_limits(few_shots, baselines)
     yield from INSET.plan_pages(
         "inset",
-        few_shots.partition_by("encoder"),
+        few_shots,
         _draw_inset,
-        limits=[curve_limits([few_shots], baselines)],
+        limits=[limits],
         legend=legend,
         labels=["mAP"],
         options=[baselines],
@@ -275,8 +299,8 @@ def plan_inset(results: CorpusResults, *_: Any) -> Pages:
 def density(samples: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Estimate the density of samples, (samples,), by a Gaussian kernel of Scott's width.
 
-    Return levels from the 1st to the 99th percentile, and the density at each; both are empty
-    for samples without spread.
+    Return levels from the 1st to the 99th percentile, and the density at each level; two empty
+    arrays for samples without spread.
     """
     low, high = np.percentile(samples, (1, 99))
     width = samples.std() * len(samples) ** -0.2
@@ -298,7 +322,10 @@ def _compose_sweep(
     baselines: Frame,
     complete_shots: int,
 ) -> None:
-    """Draw a panel for each encoder, in two columns from four on, and new exemplars below."""
+    """Draw a panel for each encoder, in two columns from four on; below, the new exemplars.
+
+    `curves` and `bands` are as `select_curves` returns them.
+    """
     columns = 2 if len(curves) > 3 else 1
     rows = ceil(len(curves) / columns)
     figure.set_size_inches(PAGE_WIDTH_IN, 1.2 + 1.65 * rows)
@@ -306,33 +333,45 @@ def _compose_sweep(
     metric = "mAP\nof categories" if first["scoring"][0] == "reduced" else "mAP"
     labels = [metric] * rows + ["new\nexemplars"]
     heights = [1.0] * rows + [0.36]
-    # (columns, rows + 1)
-    stacks = add_panels(figure, columns, columns, labels, heights)
+    stacks = add_panels(
+        figure, columns, columns, labels, heights
+    )  # (columns, rows + 1)
     upper = stacks[:, :-1].T.ravel()  # row by row, without the new exemplars
     axes = upper[: len(curves)]
     for ax in upper[len(curves) :]:
         ax.set_visible(False)
     room_in = 5.8 / columns
-    shots = first["k"].to_list()
-    encoders = [curve["encoder"][0] for curve in curves]
-    limits = curve_limits([*curves, *bands], baselines)
-    half_width = min(0.31, 0.025 * len(shots) + 0.015)  # boxes of few are not broad
+    half_width = min(0.31, 0.025 * len(first) + 0.015)  # boxes of few are not broad
     for ax, band in zip(axes, bands, strict=False):
         draw_curve(ax, band, "background", 1.0)
     for ax, curve in zip(axes, curves, strict=True):
         draw_boxes(ax, curve, baselines, half_width)
         mark_last_complete(ax, curve["complete"])
-    set_scales(axes, shots, room_in, limits)
-    set_titles(axes, encoders, room_in)
+    limits = curve_limits([*curves, *bands], baselines)
+    set_scales(axes, first["k"].to_list(), room_in, limits)
+    set_titles(axes, unique_values(pl.concat(curves), "encoder"), room_in)
+    _draw_new_exemplars(stacks[:, -1], first, complete_shots, room_in, half_width)
+    add_legend(figure, box_legend(first, bands, baselines))
 
-    # How many classes still have a k-th exemplar, which all encoders share, and k*.
-    complete = first["complete"]
-    exemplars = first["new_exemplars"]
-    most = max(*exemplars, 1)
+
+def _draw_new_exemplars(
+    axes: AxesArray,
+    curve: Frame,
+    complete_shots: int,
+    room_in: float,
+    half_width: float,
+) -> None:
+    """Draw how many classes still have a k-th exemplar, and mark k*, below each column of panels.
+
+    `curve` is that of any encoder; `room_in` is the width of the panels.
+    """
+    complete = curve["complete"]
+    exemplars = curve["new_exemplars"]
     colours = np.where(complete, GREY, SILVER)
-    for ax in stacks[:, -1]:
+    most = max(*exemplars, 1)
+    for ax in axes:
         mark_last_complete(ax, complete)
-        ax.bar(range(len(shots)), exemplars, width=2 * half_width, color=colours)
+        ax.bar(range(len(curve)), exemplars, width=2 * half_width, color=colours)
         ax.annotate(
             f"k* = {complete_shots}",
             xy=(sum(complete) - 0.5, 1),
@@ -341,8 +380,7 @@ def _compose_sweep(
             va="bottom",
         )
         ax.set_yticks([0, most])
-    set_scales(stacks[:, -1], shots, room_in, (0.0, most))
-    add_legend(figure, box_legend(first, bands, baselines))
+    set_scales(axes, curve["k"].to_list(), room_in, (0.0, most))
 
 
 def _draw_inset(curve: Frame, ax: "Axes", baselines: Frame) -> None:
@@ -355,14 +393,7 @@ def _draw_inset(curve: Frame, ax: "Axes", baselines: Frame) -> None:
     draw_boxes(ax, curve, baselines, 0.09)
 
 
-CLASSES = PageLayout(
-    columns=5,
-    rows=6,
-    row_in=1.35,
-    left_in=0.6,
-    above_in=0.7,
-    title_font=BOLD_SMALL_FONT,
-)
+CLASSES = PageLayout(columns=5, rows=6, row_in=1.35, left_in=0.6, above_in=0.7)
 
 
 @figure_of_report(
@@ -378,9 +409,11 @@ def plan_classes(results: CorpusResults, *_: Any) -> Pages:
     rows = rows.sort("k", maintain_order=True)
     panels = []
     for count in results.evaluation.eligible_classes:
-        is_complete = pl.col("k") <= count.complete_to_k
-        panel = rows.filter(label=count.label)
-        panels.append(panel.with_columns(complete=is_complete, n=count.exemplars))
+        panel = rows.filter(label=count.label).with_columns(
+            exemplars=pl.lit(count.exemplars),
+            complete=pl.col("k") <= count.complete_to_k,
+        )
+        panels.append(panel)
     legend = list_series(unique_values(rows, "encoder"))
     if not all(panel["complete"].all() for panel in panels):
         legend["last k at which the class is complete"] = LAST_COMPLETE
@@ -391,13 +424,16 @@ def plan_classes(results: CorpusResults, *_: Any) -> Pages:
         limits=[axis_limits(rows.select("p01", "p99"))],
         legend=legend,
         y_label=f"AP ({spread})",
-        title=_class_title,
+        write_titles=_name_classes,
     )
 
 
-def _class_title(panel: Frame) -> list[str]:
-    """Return the name of the class of a panel, and its number of exemplars."""
-    return [panel["label"][0], count_text(panel["n"][0], "exemplar")]
+def _name_classes(stacks: AxesArray, panels: Frames, width_in: float) -> None:
+    """Write the name of the class and its number of exemplars above each panel."""
+    for (ax,), panel in zip(stacks, panels, strict=True):
+        name = wrap(panel["label"][0], width_in * 72 - 16, BOLD_SMALL_FONT)
+        exemplars = count_text(panel["exemplars"][0], "exemplar")
+        ax.set_title(f"{name}\n{exemplars}", fontsize=SMALL_PT, pad=2)
 
 
 def _draw_class(panel: Frame, ax: "Axes") -> None:
@@ -464,7 +500,6 @@ LAYOUT = PageLayout(
     left_in=0.7,
     above_in=0.65,
     heights=(2.6, 1.0),
-    title_font=BOLD_TICK_FONT,
 )
 WINS_LIMITS = (-0.08, 1.08)
 
@@ -490,13 +525,17 @@ def plan_differences(results: CorpusResults, *_: Any) -> Pages:
         limits=(limits, WINS_LIMITS),
         legend=legend,
         labels=("difference\nof mAP", "share\nof wins"),
-        title=_pair_title,
+        write_titles=_name_pairs,
     )
 
 
-def _pair_title(pair: Frame) -> list[str]:
-    """Return which two encoders or baselines are compared in a panel."""
-    return [pair["one"][0], f"less {pair['other'][0]}"]
+def _name_pairs(stacks: AxesArray, pairs: Frames, width_in: float) -> None:
+    """Write which two encoders or baselines are compared above each panel."""
+    room_pt = width_in * 72 - 14
+    for (ax, _), pair in zip(stacks, pairs, strict=True):
+        one = wrap(pair["one"][0], room_pt, BOLD_TICK_FONT)
+        other = wrap(pair["other"][0], room_pt - 20, BOLD_TICK_FONT)
+        ax.set_title(f"{one}\nless {other}", fontsize=TICK_PT)
 
 
 def _draw_pair(pair: Frame, upper: "Axes", lower: "Axes") -> None:
@@ -514,7 +553,10 @@ TRANSFER = PageLayout(columns=2, rows=3, row_in=2.3, left_in=0.5, above_in=0.8)
 
 
 def draw_transfer(result: TransferEvaluation, path_stem: Path) -> list[Path]:
-    """Draw the curves of a transfer for every encoder, as PDF and PNG at a path without suffix."""
+    """Draw the curves of a transfer for every encoder, and write them as PDF and PNG.
+
+    `path_stem` is the path of both files, without suffix.
+    """
     spread = preferred_spread(result.spreads)
     panels = []
     for encoder in result.encoders:
@@ -529,19 +571,18 @@ def draw_transfer(result: TransferEvaluation, path_stem: Path) -> list[Path]:
             parts.append(aligned.with_columns(**names))
         panels.append(pl.concat(parts))
     rows = pl.concat(panels)
-    options = {
-        "layout": TRANSFER,
-        "draw": _draw_transfer,
-        "limits": [axis_limits(rows.select("p01", "p99", "chance").drop_nulls())],
-        "legend": list_series(unique_values(rows, "curve")) | {"chance": CHANCE},
-        "y_label": f"mAP ({spread})",
-    }
-    page = FigurePage(path_stem.name, compose_panels, (panels,), options)
+    limits = axis_limits(rows.select("p01", "p99", "chance").drop_nulls())
+    legend = list_series(unique_values(rows, "curve")) | {"chance": CHANCE}
+    drawing = (TRANSFER, _draw_transfer, [limits], legend, [""], f"mAP ({spread})")
+    page = FigurePage(path_stem.name, compose_panels, (panels, *drawing))
     return draw_page(page, path_stem.parent)
 
 
 def _draw_transfer(panel: Frame, ax: "Axes") -> None:
-    """Draw the transfer of one encoder, the first curve, and the curves within both corpora."""
+    """Draw the transfer of one encoder, and the curves within both corpora.
+
+    Chance and the last complete k are those of the transfer, the first curve.
+    """
     curves = panel.partition_by("curve", maintain_order=True)
     for number, curve in enumerate(curves):
         draw_series(ax, number, curve)
@@ -621,12 +662,12 @@ def plan_training(results: CorpusResults, *_: Any) -> Pages:
     if not panels:
         return
     rows = pl.concat(panels)
-    is_difference = rows["curve"] == "difference"
-    ends = rows.select("p01", "p99")
+    is_difference = pl.col("curve") == "difference"
+    ends = pl.col("p01", "p99")
     baselines = drawable_baselines(results.baselines, rows)
-    limits = axis_limits(ends.filter(~is_difference), baselines["value"])
+    limits = axis_limits(rows.filter(~is_difference).select(ends), baselines["value"])
     difference_limits = axis_limits(
-        ends.filter(is_difference), [0.0], low=-1.04, high=1.04
+        rows.filter(is_difference).select(ends), [0.0], low=-1.04, high=1.04
     )
     classifiers = " or ".join(map(classifier_name, unique_values(rows, "baseline")))
     legend = {
@@ -642,7 +683,7 @@ def plan_training(results: CorpusResults, *_: Any) -> Pages:
         limits=(limits, difference_limits),
         legend=legend | baseline_legend(baselines),
         labels=("mAP", "difference"),
-        title=_training_title,
+        write_titles=_name_training,
         options=[baselines],
     )
 
@@ -650,7 +691,10 @@ def plan_training(results: CorpusResults, *_: Any) -> Pages:
 def _draw_training(
     panel: Frame, upper: "Axes", lower: "Axes", baselines: Frame
 ) -> None:
-    """Draw the centroid and a trained classifier; below, their difference; mark crossovers."""
+    """Draw the centroid and a trained classifier; below, their difference; mark crossovers.
+
+    A panel has the curves `centroid`, `trained` and `difference`, in this order.
+    """
     draw_baselines(upper, drawable_baselines(baselines, panel))
     centroid, trained, difference = panel.partition_by("curve")
     draw_curve(upper, trained, "trained", ALPHA)
@@ -665,15 +709,25 @@ def _draw_training(
             lower.axvline(shots.index(panel[kind][0]), **style)
 
 
-def _training_title(panel: Frame) -> list[str]:
-    """Return the encoder of a panel, and from which k on training is ahead, and clearly."""
-    k_mean, k_clear = panel.select("k_mean", "k_clear").row(0)
-    ahead = "is not ahead at the last k"
-    if k_mean is not None:
+def _name_training(stacks: AxesArray, panels: Frames, width_in: float) -> None:
+    """Write the encoder above each panel, and below it from which k on training is ahead.
+
+    `k_mean` is where the mean difference goes above 0 for good, `k_clear` where its 98 % interval
+    does; None if there is no such k.
+    """
+    room_in = width_in - TRAINING.margin_in
+    set_titles(stacks[:, 0], [panel["encoder"][0] for panel in panels], room_in)
+    for (_, lower), panel in zip(stacks, panels, strict=True):
+        k_mean, k_clear = panel.select("k_mean", "k_clear").row(0)
         ahead = f"is ahead from k = {k_mean}"
-    if k_clear is not None:
-        ahead += f", clearly from k = {k_clear}"
-    return [panel["encoder"][0], f"{classifier_name(panel['baseline'][0])} {ahead}"]
+        if k_mean is None:
+            ahead = "is not ahead at the last k"
+        name = classifier_name(panel["baseline"][0])
+        title = wrap(f"{name} {ahead}", room_in * 72, SMALL_FONT)
+        if k_clear is not None:
+            clear = f"98 % interval above 0 from k = {k_clear}"
+            title += "\n" + shorten(clear, room_in * 72, SMALL_FONT)
+        lower.set_title(title, fontsize=SMALL_PT, fontweight="normal", pad=3)
 
 
 CLASSIFIERS = PageLayout(columns=3, rows=3, row_in=2.3, left_in=0.5, above_in=0.8)

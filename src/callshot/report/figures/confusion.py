@@ -47,7 +47,15 @@ CELL_WITH_COUNT_PT = 21.0
 MAX_NAMES = 54  # more would touch
 
 
-@figure_of_report("confusion", ON_CHART, "Labels against decisions")
+# Columns and rows of a page, and the side of a matrix in inches.
+MatrixGrid = tuple[int, int, float]
+
+
+@figure_of_report(
+    "confusion",
+    ON_CHART,
+    "Labels against decisions",
+)
 def plan_confusion(results: CorpusResults, shots: Sequence[int], *_: Any) -> Pages:
     """Yield the confusion at each of the shots that was evaluated, or else at the last one."""
     cells = results.evaluation.confusion
@@ -58,24 +66,39 @@ def plan_confusion(results: CorpusResults, shots: Sequence[int], *_: Any) -> Pag
     if not shots:
         shots = [max(evaluated)]
     encoders = unique_values(cells, "encoder")
-    labels = results.evaluation.eligible_labels
-    # Each k gets a column, unless the names of classes would touch.
-    columns = len(shots) if len(shots) > 1 else min(4, len(encoders))
-    smallest_in = len(labels) * MIN_CELL_PT / 72
-    while columns > 1 and _largest_side_in(columns) < smallest_in:
-        columns -= 1
-    wanted_in = max(MIN_SIDE_IN, 0.3 * len(labels))
-    side_in = min(wanted_in, _largest_side_in(columns))
-    height_in = PAGE_HEIGHT_IN - BELOW_IN - BAR_IN
-    row_in = side_in + TITLE_IN
-    rows = max(1, floor(height_in / row_in + 1e-9))
-    pairs = [(k, encoder) for encoder in encoders for k in shots]
-    if columns != len(shots):  # each k has rows or pages of its own
+    labels = [count.label for count in results.evaluation.eligible_classes]
+    grid = _make_grid(len(shots), len(encoders), len(labels))
+    if grid[0] == len(shots):
+        pairs = [(k, encoder) for encoder in encoders for k in shots]
+    else:  # each k has rows or pages of its own
         pairs = list(product(shots, encoders))
     matrices = [cells.filter(k=k, encoder=encoder) for k, encoder in pairs]
-    per_page = columns * rows
-    options = (labels, columns, side_in)
-    yield from make_pages("confusion", matrices, per_page, _compose, *options)
+    per_page = grid[0] * grid[1]
+    yield from make_pages("confusion", matrices, per_page, _compose, labels, grid)
+
+
+def _make_grid(shots: int, encoders: int, classes: int) -> MatrixGrid:
+    """Choose how many matrices stand on a page, and how large they are.
+
+    `shots`, `encoders` and `classes` are numbers of them. Each k gets a column. If the names of
+    classes would touch, two encoders stand side by side, or one alone. Matrices are smaller than
+    they could be if all then fit one page.
+    """
+    smallest_in = classes * MIN_CELL_PT / 72
+    columns = shots if shots > 1 else min(4, encoders)
+    if _largest_side_in(columns) < smallest_in:
+        columns = min(2, encoders)
+    if _largest_side_in(columns) < smallest_in:
+        columns = 1
+    wanted_in = max(MIN_SIDE_IN, 0.3 * classes)
+    side_in = min(wanted_in, _largest_side_in(columns))
+    height_in = PAGE_HEIGHT_IN - BELOW_IN - BAR_IN
+    all_rows = ceil(shots * encoders / columns)
+    one_page_in = height_in / all_rows - TITLE_IN
+    if one_page_in >= max(MIN_SIDE_IN, smallest_in):
+        side_in = min(side_in, one_page_in)
+    rows = floor(height_in / (side_in + TITLE_IN) + 1e-9)
+    return columns, max(1, rows), side_in
 
 
 def _largest_side_in(columns: int) -> float:
@@ -87,12 +110,16 @@ def _compose(
     figure: "Figure",
     matrices: Frames,
     labels: Sequence[str],
-    columns: int,
-    side_in: float,
+    grid: MatrixGrid,
 ) -> None:
-    """Draw a page of confusion matrices; cells that are large enough get numbers."""
+    """Draw a page of confusion matrices, with names at the left and below, and a colour bar.
+
+    A matrix is a frame with the cells of one encoder and k. Cells that are large enough get
+    numbers.
+    """
     from matplotlib.colors import LinearSegmentedColormap
 
+    columns, _, side_in = grid
     columns = min(columns, len(matrices))
     rows = ceil(len(matrices) / columns)
     width_in = LEFT_IN - GAP_IN + columns * (side_in + GAP_IN)
@@ -159,7 +186,10 @@ def _compose(
 
 
 def fill_matrix(cells: Frame, column: str, labels: Sequence[str]) -> FloatArray:
-    """Return a column of cells as a matrix, (true, predicted); missing cells and NaN are 0."""
+    """Return a column of confusion cells as a matrix, (true label, predicted label).
+
+    Pairs of labels without a cell, and NaN, are 0.
+    """
     numbers = {label: number for number, label in enumerate(labels)}
     true = cells["true"].replace_strict(numbers)
     predicted = cells["predicted"].replace_strict(numbers)

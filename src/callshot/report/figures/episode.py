@@ -1,20 +1,20 @@
 """One real episode → a diagram: classes by folds, the query, its support set, and the decision.
 
-Positions are inches from the upper left corner.
+Positions are inches from the upper left corner. The row of a class has its name, its segments in
+every fold with a square for each drawn one, the size of its pool, and the score of the query.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import polars as pl
 
 from callshot.errors import count_text
 from callshot.fewshot.protocol import Protocol
 from callshot.records import COMMON_FOLD, CorpusResults, Episode, Evaluation
-from callshot.report.choices import list_queries
 from callshot.report.figures.figure_io import FigurePage, Pages, figure_of_report
 from callshot.report.figures.layout import (
     BLUE,
@@ -25,6 +25,7 @@ from callshot.report.figures.layout import (
     PAGE_WIDTH_IN,
     SILVER,
     SMALL_PT,
+    TICK_FONT,
     TICK_PT,
     TITLE_FONT,
     TITLE_PT,
@@ -32,6 +33,7 @@ from callshot.report.figures.layout import (
     Style,
     shorten,
     shorten_all,
+    text_width_pt,
 )
 from callshot.vectors import Vectors
 
@@ -73,7 +75,11 @@ class ExampleEpisode:
 
 
 def choose_episode(results: CorpusResults, protocol: Protocol) -> ExampleEpisode:
-    """Rerun a few episodes of the best encoder; return the first correct one, or the last."""
+    """Rerun a few episodes of the best encoder; return the first with a correct decision.
+
+    The queries of these episodes are evenly spread over all queries, ordered by id. If no decision
+    is correct, return the last episode.
+    """
     # Imports numba, which is slow.
     from callshot.fewshot.evaluate import rerun_episode
 
@@ -84,10 +90,14 @@ def choose_episode(results: CorpusResults, protocol: Protocol) -> ExampleEpisode
     by_k = curve.filter(metric="map", scoring="all").sort("k", maintain_order=True)
     last_mean = dict(by_k.select("encoder", "mean").iter_rows())
     table = max(results.tables, key=lambda table: last_mean[table.encoder])
+    eligible = {count.label for count in evaluation.eligible_classes}
     folds = dict(zip(table.segment, evaluation.folds.fold.tolist(), strict=True))
-    queries = sorted(list_queries(evaluation))
-    step = max(1, len(queries) // CANDIDATES)
-    for query in queries[::step]:
+    queries = sorted(
+        segment
+        for segment, label in zip(table.segment, table.label, strict=True)
+        if label in eligible and folds[segment] != COMMON_FOLD
+    )
+    for query in queries[:: max(1, len(queries) // CANDIDATES)]:
         episode = rerun_episode(table, evaluation.folds, query, k, 0, protocol)
         example = _describe_episode(evaluation, table, episode, folds)
         if example.is_correct:
@@ -98,7 +108,10 @@ def choose_episode(results: CorpusResults, protocol: Protocol) -> ExampleEpisode
 def _describe_episode(
     evaluation: Evaluation, table: Vectors, episode: Episode, folds: Mapping[str, int]
 ) -> ExampleEpisode:
-    """Return an episode with the classes to show; `folds` is the fold of each segment."""
+    """Return an episode with the classes that the diagram shows, and their counts in each fold.
+
+    `folds` is the fold of each segment, by name.
+    """
     scores = episode.scores
     query = table.segment.index(episode.segment)
     evaluated = [name for name in table.labels[query] if name in scores]
@@ -114,18 +127,14 @@ def _describe_episode(
         if count.label in shown:
             common = count.exemplars - sum(count.per_fold)
             segments[count.label] = (*count.per_fold, common)
-            support = episode.support[count.label]
-            by_fold = Counter(folds[name] for name in support)
+            drawn_by_fold = Counter(
+                folds[name] for name in episode.support[count.label]
+            )
             numbers = (*range(len(count.per_fold)), COMMON_FOLD)
-            drawn[count.label] = tuple(by_fold[number] for number in numbers)
+            drawn[count.label] = tuple(drawn_by_fold[number] for number in numbers)
+    fold = folds[episode.segment]
     return ExampleEpisode(
-        encoder=table.encoder,
-        episode=episode,
-        labels=labels,
-        fold=folds[episode.segment],
-        segments=segments,
-        drawn=drawn,
-        classes=len(names),
+        table.encoder, episode, labels, fold, segments, drawn, len(names)
     )
 
 
@@ -153,13 +162,24 @@ HEADINGS = (
     (DRAWN_IN, COLUMN_HEADINGS_IN, "drawn"),
     (LEFT_IN, COLUMN_HEADINGS_IN, "left"),
 )
-DRAWN = "■"
-QUERY = "◆"
-KEY = (
-    f"{QUERY} query    {DRAWN} drawn: the support set    grey: fold of the query, from which "
-    "nothing is drawn    blue bar: largest score"
-)
+
+SQUARE: Style = {"marker": "s", "color": BLUE, "linestyle": "none", "markersize": 4.2}
+DIAMOND: Style = {**SQUARE, "marker": "D", "color": VERMILION}
+SHADE: Style = {
+    **SQUARE,
+    "color": MIST,
+    "markersize": 6,
+    "markeredgecolor": SILVER,
+    "markeredgewidth": 1,
+}
+BAR: Style = {**SQUARE, "marker": "_", "markeredgewidth": 4, "markersize": 7}
 LEFT: Style = {"ha": "left", "fontsize": None}
+KEY = (
+    (DIAMOND, "query"),
+    (SQUARE, "drawn: the support set"),
+    (SHADE, "fold of the query: nothing is drawn from it"),
+    (BAR, "largest score"),
+)
 
 
 @figure_of_report(
@@ -175,7 +195,10 @@ def plan_episode(results: CorpusResults, _: Any, protocol: Protocol) -> Pages:
 
 
 def _compose(figure: "Figure", example: ExampleEpisode, score: str) -> None:
-    """Draw the diagram of an episode; `score` says what the scores are."""
+    """Draw the diagram of an episode: the query above, a row for each class, the decision below.
+
+    `score` says what the scores are, in the heading of their column.
+    """
     foot_in = ROWS_IN + ROW_IN * len(example.segments)
     height_in = foot_in + FOOT_IN
     figure.set_layout_engine("none")
@@ -185,34 +208,33 @@ def _compose(figure: "Figure", example: ExampleEpisode, score: str) -> None:
     ax.axis("off")
 
     episode = example.episode
+    exemplars = count_text(episode.k, "exemplar")
     room_pt = (PAGE_WIDTH_IN - 0.4) * 72
     title = shorten(f"Query {episode.segment}", room_pt, TITLE_FONT)
     labels = " and ".join(example.labels)
     query = f"Fold {example.fold}, label {labels}; encoder {example.encoder}."
-    shown_query = shorten(query, room_pt)
-    exemplars = count_text(episode.k, "exemplar")
-    support = (
-        f"Draw {episode.draw}: {exemplars} of every class, from the other folds and the "
-        "common fold."
-    )
-    _write(ax, MARK_IN, 0.17, QUERY, color=VERMILION)
-    _write(ax, TEXT_IN, 0.17, title, ha="left", weight="bold", fontsize=TITLE_PT)
-    _write(ax, TEXT_IN, 0.36, shown_query, **LEFT)
-    _write(ax, TEXT_IN, 0.53, support, **LEFT)
-    for x, y, heading in HEADINGS:
-        _write(ax, x, y, heading)
-    _write(ax, SCORE_IN, COLUMN_HEADINGS_IN, score)
+    support = f"{exemplars} of every class, from the other folds and the common fold."
+    ax.plot(MARK_IN, 0.17, **{**DIAMOND, "markersize": 5})
+    heading = {**LEFT, "weight": "bold", "fontsize": TITLE_PT}
+    _write(ax, TEXT_IN, 0.17, title, **heading)
+    _write(ax, TEXT_IN, 0.36, shorten(query, room_pt), **LEFT)
+    _write(ax, TEXT_IN, 0.53, f"Draw {episode.draw}: {support}", **LEFT)
+    for x, y, text in (*HEADINGS, (SCORE_IN, COLUMN_HEADINGS_IN, score)):
+        _write(ax, x, y, text)
     _draw_folds(ax, example)
     _draw_rows(ax, example)
 
+    x = MARK_IN
+    for mark, text in KEY:
+        ax.plot(x, foot_in + 0.2, **mark)
+        _write(ax, x + 0.1, foot_in + 0.2, text, ha="left")
+        x += 0.38 + text_width_pt(text, TICK_FONT) / 72
     verdict = "correct" if example.is_correct else "wrong"
     text = f"Decision: {example.decision}, {verdict}."
     hidden = example.classes - len(example.segments)
     if hidden > 0:
         text += f" {hidden} more of {example.classes} classes are not shown."
-    _write(ax, 0.08, foot_in + 0.2, KEY, ha="left")
-    foot_room_pt = (PAGE_WIDTH_IN - 0.2) * 72
-    shown = shorten(text, foot_room_pt)
+    shown = shorten(text, (PAGE_WIDTH_IN - 0.2) * 72)
     _write(ax, 0.08, foot_in + 0.42, shown, **LEFT)
 
 
@@ -222,10 +244,17 @@ def _write(ax: "Axes", x: float, y: float, text: object, **style: object) -> Non
     ax.text(x, y, str(text), **{**defaults, **style})
 
 
+def _row_middle(number: int) -> float:
+    """Return the vertical position of the middle of a row, in inches from the top."""
+    return ROWS_IN + (number + 0.5) * ROW_IN
+
+
 def _draw_folds(ax: "Axes", example: ExampleEpisode) -> None:
-    """Draw a column for each fold, with a cell for each class: its segments and the drawn ones."""
-    first_counts = next(iter(example.segments.values()))
-    folds = len(first_counts) - 1  # without the common fold
+    """Draw a column for each fold, with a cell for each class: its segments, and the drawn ones.
+
+    A drawn segment is a square. The fold of the query is shaded, and the query itself a diamond.
+    """
+    folds = len(next(iter(example.segments.values()))) - 1
     width = min(MAX_FOLD_IN, ALL_FOLDS_IN / folds)
     tops = ROWS_IN + ROW_IN * np.arange(len(example.segments))
     _write(ax, FOLDS_IN, HEADINGS_IN, "segments of each class, by fold", ha="left")
@@ -240,19 +269,22 @@ def _draw_folds(ax: "Axes", example: ExampleEpisode) -> None:
         _write(ax, x, COLUMN_HEADINGS_IN, heading, weight=weight)
         fill = MIST if is_query else "white"
         box: Style = {"facecolor": fill, "edgecolor": SILVER, "linewidth": 0.5}
-        ax.bar(x, ROW_IN, width, tops, zorder=1, **box)
-        for top, (label, counts) in zip(tops, example.segments.items(), strict=True):
-            count = counts[fold]
-            drawn = example.drawn[label][fold]
-            marks = DRAWN * drawn
-            colour = BLUE
+        for number, (label, counts) in enumerate(example.segments.items()):
+            y = _row_middle(number)
+            ax.bar(x, ROW_IN, width, y - ROW_IN / 2, zorder=1, **box)
+            marks = [SQUARE] * example.drawn[label][fold]
             if is_query and label == example.labels[0]:
-                marks = QUERY
-                colour = VERMILION
-            ink = INK if count else GREY
-            middle_in = 0.095 if marks else ROW_IN / 2  # of the number
-            _write(ax, x, top + middle_in, count, fontsize=SMALL_PT, color=ink)
-            _write(ax, x, top + 0.225, marks, fontsize=SMALL_PT, color=colour)
+                marks.append(DIAMOND)
+            text_y = y - 0.055 if marks else y
+            colour = INK if counts[fold] else GREY
+            _write(ax, x, text_y, counts[fold], fontsize=SMALL_PT, color=colour)
+            # Marks stand side by side, around the middle of the cell.
+            step = min(0.075, (width - 0.06) / max(len(marks), 1))
+            middle = (len(marks) - 1) / 2
+            for place, mark in enumerate(marks):
+                mark_x = x + (place - middle) * step
+                size = min(4.0, step * 65)
+                ax.plot(mark_x, y + 0.085, **{**mark, "markersize": size})
 
 
 def _draw_rows(ax: "Axes", example: ExampleEpisode) -> None:
@@ -260,43 +292,35 @@ def _draw_rows(ax: "Axes", example: ExampleEpisode) -> None:
     episode = example.episode
     room_pt = (FOLDS_IN - TEXT_IN) * 72 - 6
     names = shorten_all(list(example.segments), room_pt, BOLD_FONT)
-    scores = [episode.scores[label] for label in example.segments]
-    # Bars from zero, the largest half as wide as the column; the numbers on the other side.
-    lengths_in = np.nan_to_num(scores, posinf=0.0, neginf=0.0)
-    longest = np.abs(lengths_in).max() or 1.0
-    lengths_in *= HALF_SCORE_IN / longest
-    is_decision = [label == example.decision for label in example.segments]
-    row_numbers = np.arange(len(scores))
-    middles = ROWS_IN + ROW_IN * (row_numbers + 0.5)
-    colours = np.where(is_decision, BLUE, SILVER)
-    height_in = ROW_IN - 0.16
-    ax.barh(middles, lengths_in, height_in, SCORE_IN, color=colours, zorder=1)
-    foot_in = ROWS_IN + ROW_IN * len(scores)
-    ax.vlines(SCORE_IN, ROWS_IN, foot_in, color=INK, linewidth=0.6)
-    labels = list(example.segments)
-    for y, label, name, score in zip(middles, labels, names, scores, strict=True):
-        is_true = label == example.labels[0]
-        name_weight = "bold" if is_true else "normal"
-        _write(ax, TEXT_IN, y, name, weight=name_weight, **LEFT)
+    scores = [abs(episode.scores[label]) for label in example.segments]
+    largest = max(filter(isfinite, scores), default=0.0) or 1.0
+    rows = zip(example.segments.items(), names, strict=True)
+    for number, ((label, segments), name) in enumerate(rows):
+        y = _row_middle(number)
+        is_label = label == example.labels[0]
+        if is_label:
+            ax.plot(MARK_IN, y, **DIAMOND)
+        weight = "bold" if is_label else "normal"
+        _write(ax, TEXT_IN, y, name, weight=weight, **LEFT)
         support = episode.support[label]
         segments = example.segments[label]
         pool = sum(segments) - segments[example.fold]
-        drawn = str(len(support))
-        if len(support) < episode.k:
-            drawn += f" of {episode.k}"
-        remaining = pool - len(set(support))
+        enough = len(support) >= episode.k
+        drawn = episode.k if enough else f"{len(support)} of {episode.k}"
         _write(ax, POOL_IN, y, pool)
         _write(ax, DRAWN_IN, y, drawn)
-        _write(ax, LEFT_IN, y, remaining)
-        digits = ".3g" if abs(score) < 1000 else ".0f"
-        text = format(score, digits)
-        shown = text.replace("-", "−")
-        side = "left"
-        shift_in = 0.04
-        if score > 0:
-            side = "right"
-            shift_in = -0.04
-        is_decided = label == example.decision
-        score_weight = "bold" if is_decided else "normal"
-        style = {"ha": side, "weight": score_weight, "fontsize": SMALL_PT}
-        _write(ax, SCORE_IN + shift_in, y, shown, **style)
+        _write(ax, LEFT_IN, y, pool - len(set(support)))
+
+        # A bar from zero, the largest half as wide as the column; the number on the other side.
+        score = episode.scores[label]
+        length_in = score / largest * HALF_SCORE_IN if isfinite(score) else 0.0
+        is_decision = label == example.decision
+        colour = BLUE if is_decision else SILVER
+        ax.barh(y, length_in, ROW_IN - 0.16, SCORE_IN, color=colour, zorder=1)
+        half_in = ROW_IN / 2
+        ax.vlines(SCORE_IN, y - half_in, y + half_in, color=INK, linewidth=0.6)
+        text = f"{score:#.3g}" if abs(score) < 1000 else f"{score:.0f}"
+        side, shift_in = ("right", -0.04) if score > 0 else ("left", 0.04)
+        style = {"ha": side, "weight": "bold" if is_decision else "normal"}
+        shown = text.rstrip(".").replace("-", "−")
+        _write(ax, SCORE_IN + shift_in, y, shown, fontsize=SMALL_PT, **style)

@@ -1,6 +1,12 @@
 """Pages that are still to be drawn → PDF and PNG files, by this process and by others beside it.
 
+    with open_drawing_workers(processes) as workers:        they start while results are read
+        finish = start_drawing(pages, root, folder, formats, workers, earlier)
+        ...                                         anything else
+        paths = finish()                            this process draws the pages that are left
+
 Equal pages give equal bytes: no date, no version. Pyplot and the user's settings do not change.
+Figures of the earlier report whose content did not change are copied.
 """
 
 import io
@@ -8,10 +14,10 @@ import logging
 import multiprocessing
 import signal
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
@@ -32,16 +38,15 @@ TYPESETTING_TABLES = ("GSUB", "GPOS", "GDEF")
 
 @dataclass(frozen=True)
 class FigurePage:
-    """A figure that is still to be drawn, by `compose(figure, *arguments, **options)`."""
+    """A figure that is still to be drawn, by `compose(figure, *arguments)`."""
 
     stem: str
     compose: Callable[..., None]
     arguments: tuple[Any, ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
 
     def draw(self, figure: "Figure") -> None:
         """Draw the page on an empty Figure."""
-        self.compose(figure, *self.arguments, **self.options)
+        self.compose(figure, *self.arguments)
 
 
 Pages = Iterator[FigurePage]
@@ -83,30 +88,34 @@ def make_pages(
     panels: Sequence[Any],
     per_page: int,
     compose: Callable[..., None],
-    *arguments: Any,
-    **options: Any,
+    *options: Any,
 ) -> Pages:
-    """Yield pages that `compose(figure, panels, …)` draws; several have numbered stems."""
+    """Yield pages of panels; their stems are numbered if there are several.
+
+    A page is drawn by `compose(figure, panels, *options)`.
+    """
     starts = range(0, len(panels), per_page)
     for number, start in enumerate(starts, 1):
         name = f"{stem}-{number}" if len(starts) > 1 else stem
         page_panels = panels[start : start + per_page]
-        yield FigurePage(name, compose, (page_panels, *arguments), options)
+        yield FigurePage(name, compose, (page_panels, *options))
 
 
 def draw_page(
     page: FigurePage, folder: Path, formats: Sequence[str] = ("pdf", "png")
 ) -> list[Path]:
     """Draw a page once, write it to a folder in some formats, and return their paths."""
-    paths = [folder / f"{page.stem}.{suffix}" for suffix in formats]
-    make_folder(folder)
+    paths = []
     with open_figure() as figure:
         page.draw(figure)
         freeze(figure)
-        for path, suffix in zip(paths, formats, strict=True):
+        for suffix in formats:
+            path = folder / f"{page.stem}.{suffix}"
             content = io.BytesIO()  # matplotlib raises errors of its own on a full disk
             SAVERS[suffix](figure, content)
+            make_folder(folder)
             write_atomic(path, content.getbuffer())
+            paths.append(path)
     return paths
 
 
@@ -166,7 +175,11 @@ def _save_pdf(figure: "Figure", file: BinaryIO) -> None:
 
 @contextmanager
 def _small_fonts() -> Iterator[None]:
-    """Embed fonts without tables for typesetting, which take half the time of a figure to cut."""
+    """Embed fonts without their tables for typesetting: a PDF places every letter itself.
+
+    To cut these tables takes half the time of a figure. If a later fontTools has no such list,
+    nothing changes but the time.
+    """
     from fontTools.subset import Options
 
     dropped = getattr(Options, "_drop_tables_default", None)
@@ -210,19 +223,20 @@ MAX_WORKERS = 3  # a start takes as long as two figures, and there are a dozen
 def open_drawing_workers(
     processes: int, *, start_now: bool = True
 ) -> Iterator[Executor | None]:
-    """Open workers that draw pages; yield None if this process is to draw them all.
+    """Open workers that draw pages; yield None if one process, this one, is to draw them all.
 
-    `processes` counts this process too. With `start_now`, a worker starts at once, otherwise with
-    the first page. New processes import the main module: a script needs a check of `__name__`.
+    `processes` counts this process too. With `start_now`, workers start at once, otherwise with the
+    first page. New processes import the main module: a script that asks for several needs
+    `if __name__ == "__main__"`.
     """
     count = min(processes - 1, MAX_WORKERS)
     if count < 1:
         yield None
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(count, context, _prepare_worker) as workers:
+    with ProcessPoolExecutor(count, context, _ignore_interrupts) as workers:
         if start_now:
-            workers.submit(_prepare_worker)
+            workers.submit(_import_matplotlib)
         try:
             yield workers
         except BaseException:
@@ -230,9 +244,13 @@ def open_drawing_workers(
             raise
 
 
-def _prepare_worker() -> None:
-    """Leave Ctrl-C to the main process, and import what takes long before there is a page."""
+def _ignore_interrupts() -> None:
+    """Leave Ctrl-C to the main process, which then stops the others."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _import_matplotlib() -> None:
+    """Import in a new process what takes long, before there is a page to draw."""
     with open_figure():
         pass
 

@@ -1,10 +1,14 @@
 """What figures share: colours, names that fit, panels, a legend, and curves against k.
 
-No colour (of Okabe and Ito) carries a meaning alone, so that a copy in grey can be read. Shots are
-equally spaced. A curve is a frame sorted by k, with the columns mean, p01 and p99.
+The colours are those of Okabe and Ito. No colour carries a meaning alone: lines also differ in
+dashes and markers, areas in lightness, so that a copy in grey can be read.
+
+Shots are equally spaced along the axis, whatever their k. A curve is a frame sorted by k, with the
+columns mean, p01 and p99.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,7 +19,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from callshot.errors import printable
 from callshot.records.frames import Frame, Shots, unique_values
 from callshot.report.figures.figure_io import Pages, make_pages
 
@@ -140,9 +143,14 @@ def series_style(number: int) -> Style:
     }
 
 
+UNPRINTABLE = "\N{REPLACEMENT CHARACTER}"
+
+
 def clean_name(name: str) -> str:
     """Replace line breaks and tabs by spaces, and other control characters by a question mark."""
-    return printable(re.sub(r"\s", " ", name))
+    spaced = re.sub(r"\s", " ", name)
+    letters = [letter if letter.isprintable() else UNPRINTABLE for letter in spaced]
+    return "".join(letters)
 
 
 @lru_cache(16384)
@@ -160,14 +168,22 @@ def text_width_pt(text: str, font: Font = TEXT_FONT) -> float:
 def shorten(name: str, room_pt: float, font: Font = TEXT_FONT) -> str:
     """Replace as much of the middle of a name by an ellipsis as it takes to fit."""
     name = clean_name(name)
-    short = name
-    letters = len(name)
-    while letters > 1 and text_width_pt(short, font) > room_pt:
-        letters -= 1
+
+    def cut(letters: int) -> str:
+        """Keep some letters of the name, half at each end."""
         first = ceil(letters / 2)
         last = len(name) - letters + first
-        short = f"{name[:first].rstrip()}…{name[last:].lstrip()}"
-    return short
+        return f"{name[:first].rstrip()}…{name[last:].lstrip()}"
+
+    if text_width_pt(name, font) <= room_pt:
+        return name
+    # The first number of letters that is too wide
+    letters = bisect_left(
+        range(len(name)),
+        True,
+        key=lambda letters: text_width_pt(cut(letters), font) > room_pt,
+    )
+    return cut(max(letters - 1, 1))
 
 
 def shorten_all(
@@ -219,14 +235,18 @@ Legend = dict[str, Any]  # styles of lines and areas by their text
 Limits = tuple[float, float]
 
 
-def encoder_title(panel: Frame) -> list[str]:
-    """Return the name of the encoder as the title of a panel."""
-    return [panel["encoder"][0]]
+def write_encoder_names(stacks: AxesArray, panels: Frames, width_in: float) -> None:
+    """Write the name of the encoder above each panel."""
+    encoders = [panel["encoder"][0] for panel in panels]
+    set_titles(stacks[:, 0], encoders, width_in - TITLE_MARGIN_IN)
 
 
 @dataclass(frozen=True)
 class PageLayout:
-    """Panels of equal size on a page, in inches; each is a stack of axes with relative heights."""
+    """Panels of equal size on a page: how many fit, and the room for them, in inches.
+
+    A panel is a stack of axes with relative heights.
+    """
 
     columns: int
     rows: int
@@ -235,7 +255,6 @@ class PageLayout:
     above_in: float
     heights: tuple[float, ...] = (1.0,)
     margin_in: float = 0.4  # beside the ticks of a panel
-    title_font: Font = TITLE_FONT
 
     @property
     def capacity(self) -> int:
@@ -245,7 +264,10 @@ class PageLayout:
     def add_panels(
         self, figure: "Figure", count: int, labels: Sequence[str] = ("",)
     ) -> tuple[AxesArray, float]:
-        """Size a figure for `count` panels; return axes, (panels, heights), and a panel's width."""
+        """Set the size of a figure for `count` panels; return their axes, and a panel's width.
+
+        Axes are (panels, heights), as the function `add_panels` returns them.
+        """
         columns = min(self.columns, count)
         if self.columns == 3 and count == 4:
             columns = 2
@@ -258,11 +280,21 @@ class PageLayout:
         return axes, width_in
 
     def plan_pages(
-        self, stem: str, panels: Frames, draw: Callable[..., None], **options: Any
+        self,
+        stem: str,
+        panels: Frames,
+        draw: Callable[..., None],
+        *,
+        limits: Sequence[Limits],
+        legend: Legend,
+        labels: Sequence[str] = ("",),
+        y_label: str = "",
+        write_titles: Callable[..., None] = write_encoder_names,
+        options: Sequence[Any] = (),
     ) -> Pages:
-        """Yield pages that `compose_panels` draws, with its options."""
-        drawing = {"layout": self, "draw": draw, **options}
-        return make_pages(stem, panels, self.capacity, compose_panels, **drawing)
+        """Yield pages that `compose_panels` draws, with the same arguments."""
+        drawing = (self, draw, limits, legend, labels, y_label, write_titles, options)
+        return make_pages(stem, panels, self.capacity, compose_panels, *drawing)
 
 
 def compose_panels(
@@ -270,31 +302,27 @@ def compose_panels(
     panels: Frames,
     layout: PageLayout,
     draw: Callable[..., None],
-    *,
     limits: Sequence[Limits],
     legend: Legend,
-    labels: Sequence[str] = ("",),
-    y_label: str = "",
-    title: Callable[[Frame], list[str]] = encoder_title,
+    labels: Sequence[str],
+    y_label: str,
+    write_titles: Callable[..., None] = write_encoder_names,
     options: Sequence[Any] = (),
 ) -> None:
     """Draw panels against k with `draw(panel, *axes, *options)`, and a legend above them.
 
     A panel is a frame, drawn on a stack of axes, one for each of the heights of the layout.
     `limits` and `labels` are the vertical limits and the label of each axes of a stack; `y_label`
-    is the label of all panels together. `title(panel)` returns the lines above a panel.
+    is the label of all panels together. Titles are the names of encoders, unless
+    `write_titles(stacks, panels, width_in)` writes others.
     """
     stacks, width_in = layout.add_panels(figure, len(panels), labels)
-    room_in = width_in - layout.margin_in
-    size_pt, _ = layout.title_font
     for stack, panel in zip(stacks, panels, strict=True):
         draw(panel, *stack, *options)
         shots = unique_values(panel, "k")
-        for ax, ends in zip(stack, limits, strict=True):
-            set_scales([ax], shots, room_in, ends)
-        room_pt = (width_in - TITLE_MARGIN_IN) * 72
-        lines = [wrap(line, room_pt, layout.title_font) for line in title(panel)]
-        stack[0].set_title("\n".join(lines), fontsize=size_pt)
+        for ax, axis_limits in zip(stack, limits, strict=True):
+            set_scales([ax], shots, width_in - layout.margin_in, axis_limits)
+    write_titles(stacks, panels, width_in)
     if y_label:
         figure.supylabel(y_label)
     add_legend(figure, legend)
@@ -343,7 +371,10 @@ def set_titles(axes: AxesArray, names: Sequence[str], room_in: float) -> None:
 def set_scales(
     axes: Iterable["Axes"], shots: Shots, room_in: float, limits: Limits
 ) -> None:
-    """Set the vertical limits of panels `room_in` wide, and label the shots that have room."""
+    """Set the limits of panels `room_in` wide, and label as many shots as there is room for.
+
+    `limits` are the vertical ones.
+    """
     ticks = choose_ticks(shots, room_in * 72)
     labels = [str(shots[tick]) for tick in ticks]
     for ax in axes:
@@ -430,12 +461,19 @@ def draw_curve(ax: "Axes", curve: Frame, kind: str, alpha: float) -> None:
 
 def draw_band(ax: "Axes", curve: Frame, colour: str, alpha: float = 1.0) -> None:
     """Draw the interval of a curve, widened to be visible if there is a single shot."""
-    x: list[float] = [*range(len(curve))]
+    x = np.arange(len(curve), dtype=np.float64)
     if len(curve) == 1:
-        x = [-0.12, 0.12]
+        x = np.array([-0.12, 0.12])
         curve = pl.concat([curve, curve])
-    area: Style = {"facecolor": colour, "alpha": alpha, "linewidth": 0, "zorder": 1.5}
-    ax.fill_between(x, curve["p01"], curve["p99"], **area)
+    ax.fill_between(
+        x,
+        curve["p01"],
+        curve["p99"],
+        facecolor=colour,
+        alpha=alpha,
+        linewidth=0,
+        zorder=1.5,
+    )
 
 
 def draw_line(ax: "Axes", values: pl.Series, style: Style) -> None:
