@@ -6,19 +6,16 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from callshot.baselines.centroid_to_logistic import (
-    find_gradient,
-    find_temperature,
+    Descent,
     refine_centroid,
     refine_split,
 )
 from callshot.baselines.logistic import score_logistic, standardise
-from callshot.baselines.path_solver import Objective, principal_axes
 from callshot.baselines.scoring import measure
 from callshot.fewshot.centroid import linear_layer, log_odds
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.protocol import Protocol
 from corpora import episodes_of, folds_of, gaussian_corpus
-from literal import logistic_objective
 
 
 def corpus(sizes=(30, 20, 10), dimensions=8, *, scale=1.0):
@@ -51,7 +48,7 @@ def test_at_step_0_it_is_the_centroid(table, refined):
         assert values[scoring, metric][0] == pytest.approx(mean, abs=1e-12)
 
 
-def test_at_the_end_it_is_logistic_regression(table):
+def test_at_the_end_it_is_logistic_regression_and_the_gap_gets_smaller(table):
     episodes = episodes_of(table)
     for fold, c in enumerate((1.0, 0.1, 1.0)):
         path = refine_split(episodes, fold, c)
@@ -60,6 +57,8 @@ def test_at_the_end_it_is_logistic_regression(table):
         np.testing.assert_allclose(
             log_odds(path.logits[-1]), golden[queries], atol=0.02
         )
+        assert -1e-9 < path.gap[-1] < 1e-4
+        assert (np.diff(path.gap) < 1e-9).all()
 
 
 @pytest.mark.parametrize("dimensions", [8, 90])
@@ -69,26 +68,23 @@ def test_the_gradient_is_zero_at_scikit_learns_optimum_and_agrees_with_finite_di
     table = corpus(dimensions=dimensions)
     rows = StandardScaler().fit_transform(table.matrix)
     label = np.unique(table.label, return_inverse=True)[1]
-    c = 0.5
-    model = LogisticRegression(C=c, tol=1e-10, max_iter=100_000).fit(rows, label)
+    model = LogisticRegression(C=0.5, tol=1e-10, max_iter=100_000).fit(rows, label)
+    optimum = Descent(rows, label, 0.5, model.coef_, model.intercept_)
+    lowest, residual = optimum.evaluate(optimum.start)
+    gradient = optimum.find_gradient(optimum.start, residual)
+    assert np.abs(optimum.weight(gradient)).max() < 1e-4
     rng = np.random.default_rng(0)
-    weight, change = rng.normal(size=(2, 3, dimensions))
-    bias, change_of_bias = rng.normal(size=(2, 3))
-    axes = principal_axes(np.vstack([rows, weight, change]))
-    objective = Objective(rows, label, 3, axes)
-
-    def evaluate(weight, bias):
-        position = objective.position(weight, bias)
-        value, p = objective.evaluate(c, position)
-        return value / c, find_gradient(objective, c, position, p)
-
-    lowest, gradient = evaluate(model.coef_, model.intercept_)
-    assert np.abs(gradient).max() < 1e-4
-    value, gradient = evaluate(weight, bias)
-    assert value == pytest.approx(logistic_objective(rows, label, weight, bias, c))
-    changed, _ = evaluate(weight + 1e-6 * change, bias + 1e-6 * change_of_bias)
-    slope = np.vdot(gradient, objective.position(change, change_of_bias))
-    assert changed - value == pytest.approx(1e-6 * slope, rel=1e-3)
+    weight = rng.normal(size=(3, dimensions))
+    bias = rng.normal(size=3)
+    descent = Descent(rows, label, 0.5, weight, bias)
+    value, residual = descent.evaluate(descent.start)
+    gradient = descent.find_gradient(descent.start, residual)
+    change = rng.normal(size=(3, dimensions)) * 1e-6
+    change_of_bias = rng.normal(size=3) * 1e-6
+    changed = descent.evaluate_weight(weight + change, bias + change_of_bias)
+    expected = np.vdot(descent.weight(gradient), change)
+    expected += gradient.bias @ change_of_bias
+    assert changed - value == pytest.approx(expected, rel=1e-3)
     assert value > lowest
 
 
@@ -106,15 +102,15 @@ def test_the_best_temperature_has_the_lowest_objective():
     rows, mean, deviation = standardise(np.array(table.matrix))
     layer = linear_layer(table.matrix, table.label)
     label = np.unique(table.label, return_inverse=True)[1]
-    objective = Objective(rows, label, 3, np.eye(8))
-    start = objective.position(
-        layer.weight * deviation, layer.bias + layer.weight @ mean
-    )
-    best = find_temperature(objective, 1.0, start)
-    values = {
-        temperature: objective.evaluate(1.0, start / temperature)[0]
-        for temperature in (1.0, best * 0.99, best, best * 1.01)
-    }
+    bias = layer.bias + layer.weight @ mean
+    weight = layer.weight * deviation
+    descent = Descent(rows, label, 1.0, weight, bias)
+    best = descent.find_temperature()
+    values = {}
+    for temperature in (1.0, best * 0.99, best, best * 1.01):
+        values[temperature] = descent.evaluate_weight(
+            weight / temperature, bias / temperature
+        )
     assert min(values, key=values.get) == best
 
 
@@ -142,6 +138,7 @@ def test_no_path_depends_on_the_position_of_its_queries():
     other = refine_split(episodes_of(dataclasses.replace(table, matrix=moved)), 0, 1.0)
     assert other.steps == one.steps
     assert other.temperature == pytest.approx(one.temperature, rel=1e-9)
+    assert other.gap == pytest.approx(one.gap, abs=1e-7)
 
 
 def test_a_path_can_be_stopped_before_each_step():
