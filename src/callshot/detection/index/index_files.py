@@ -7,9 +7,12 @@
         STAMP-NUMBER-SHA256.npy          a chunk (`callshot.chunks`) of up to 1024 windows:
                                          start_s, end_s, rms_dbfs, vector
 
-`recording.json` is written last. STAMP stands for the size and time of the audio file, and of a
-damaged one for where the damage begins. An index that `callshot import` made has no audio:
-`fingerprint` has only IMPORTED and the dimension, `root` is empty, and levels are NaN.
+`recording.json` is written last: a recording without it is not finished. STAMP stands for the size
+and the time of the audio file, and of a damaged one for where the damage begins.
+
+An index that `callshot import` made has vectors of another tool and no audio: `fingerprint` has
+only the name that the user gave (IMPORTED) and the dimension, `root` is empty, `rate_hz` is 0, and
+levels are NaN.
 """
 
 import json
@@ -201,32 +204,41 @@ def open_index(folder: Path | str) -> Index:
     >>> index.recordings[0].clock
     '2026-03-14T05:30:00'
     """
-    return read_index(to_path(folder), known={})
+    return read_index(to_path(folder), {})
 
 
 def read_index(folder: Path, known: Mapping[str, IndexedRecording]) -> Index:
-    """Open an index; entries that are `known`, by the folder of the recording, are not read."""
+    """Open an index; entries that are `known`, by the path of the recording, are not read."""
     settings = read_settings(folder)
+    recordings = []
+    rejects = []
+    known_by_folder = {
+        recording_folder(Path(), path).name: recording
+        for path, recording in known.items()
+    }
 
-    def read_entry(path: Path) -> IndexedRecording | Reject:
+    def find_entry(path: Path) -> IndexedRecording | InputError:
         """Return the recording of a recording.json, or why it cannot be read."""
-        if path.parent.name in known:
-            return known[path.parent.name]
+        recording = known_by_folder.get(path.parent.name)
+        if recording is not None:
+            return recording
         try:
             return _read_recording(path)
         except InputError as error:
-            return Reject(str(path.relative_to(folder)), row=None, reason=str(error))
+            return error
 
     with explain_unreadable(folder):
         paths = sorted(folder.glob(f"{RECORDINGS}/*/{RECORDING}"))
-    # Entries of a store are requested many at once.
-    entries = list(map_requests(read_entry, paths, together=is_remote(folder)))
-    recordings = [entry for entry in entries if isinstance(entry, IndexedRecording)]
-    rejects = tuple(entry for entry in entries if isinstance(entry, Reject))
+    entries = map_requests(find_entry, paths, together=is_remote(folder))
+    for path, entry in zip(paths, entries, strict=True):
+        if isinstance(entry, InputError):
+            rejects.append(Reject(str(path.relative_to(folder)), None, str(entry)))
+        else:
+            recordings.append(entry)
     if rejects and not recordings:
         raise InputError(rejects[0].reason)
-    by_path = sorted(recordings, key=lambda recording: recording.path)
-    return Index(folder, settings, tuple(by_path), rejects)
+    recordings.sort(key=lambda recording: recording.path)
+    return Index(folder, settings, tuple(recordings), tuple(rejects))
 
 
 def _read_recording(path: Path) -> IndexedRecording:
@@ -263,9 +275,14 @@ def read_settings(folder: Path) -> IndexSettings:
             f"{folder}: expected an index, made by callshot index; there is no {INDEX} in it"
         )
     record = read_record(path, "index the recordings again, in another folder")
+    if record.get("version") != VERSION:
+        raise InputError(
+            f"{path}: expected an index of version {VERSION}, got {record.get('version')}; "
+            "index the recordings again, in another folder"
+        )
     names = {field.name for field in fields(IndexSettings)}
     if set(record) != names:
-        raise InputError(f"{path}: of another version; index the recordings again")
+        raise InputError(f"{path}: expected the settings {', '.join(sorted(names))}")
     return IndexSettings(**record)
 
 
@@ -290,7 +307,10 @@ def list_files(index: Path, path: str) -> list[Path]:
 def read_indexed(
     index: Path, path: str, files: Sequence[Path]
 ) -> IndexedRecording | None:
-    """Return a recording that is in an index with all its windows, of these `files`; else None."""
+    """Return a recording that is in an index with all its windows, None if it is not.
+
+    `files` are those that the index has of it, from `list_files`.
+    """
     folder = recording_folder(index, path)
     names = {file.name for file in files}
     if RECORDING not in names:
@@ -335,7 +355,11 @@ def read_span(path: Path, settings: IndexSettings, *, verify: bool = True) -> Ro
 
 
 def verify_index(folder: Path, *, repair: bool = False) -> Iterator[Finding]:
-    """Yield the state of each file of an index; with `repair`, set damaged windows aside."""
+    """Yield the state of each file of an index; with `repair`, set damaged windows aside.
+
+    The next `callshot index` makes them again, or `callshot import` if they come from another tool.
+    `index.json` cannot be made from the rest.
+    """
     command = "callshot index"
     try:
         if read_settings(folder).is_imported:

@@ -1,20 +1,20 @@
 """Recordings of any length come in; the vectors of all their windows go into an index.
 
 A recording is read in blocks while the model works, and written in files of up to 1024 windows. So
-memory does not grow with its length, and a crash costs at most one file. Several processes may work
-on one index: each takes recordings that no other has.
+memory does not grow with its length, and a crash costs at most one file. What an index has is not
+made again. Several processes may work on one index: each takes recordings that no other has.
 
-A piece is some of the files of a long recording, so that several workers can embed it; they have
-the bytes that they have when it is embedded in one go: each block is sought and resampled by
-itself. A recording in which not every frame can be sought is one piece.
+A piece is some of the files of a long recording, with the names and bytes that they have when the
+recording is embedded in one go: a file begins with a block, and each block is sought and resampled
+by itself. So several workers can embed one recording. A recording in which not every frame can be
+sought is one piece.
 """
 
 import errno
 import math
-from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from callshot.chunks import Rows, find_damage, write_record
-from callshot.corpus.audio import parse_band
+from callshot.corpus.audio import parse_band, probe
 from callshot.corpus.audio_files import DamagedAudio, check_channel_rule
 from callshot.corpus.recordings import find_recordings
 from callshot.corpus.segment_table import write_rejects
@@ -31,6 +31,7 @@ from callshot.detection.index.index_files import (
     DTYPES,
     INDEX,
     LOCK,
+    RECORDING,
     RECORDINGS,
     REJECTS,
     SPAN_NAME,
@@ -60,7 +61,9 @@ from callshot.encoders.workers import (
     Pace,
     Unit,
     Workers,
-    open_runner,
+    open_workers,
+    run_here,
+    run_on_cluster,
 )
 from callshot.errors import InputError, OutputError, check_choice
 from callshot.files import (
@@ -83,8 +86,7 @@ SPAN_WINDOWS = 1024  # in a file
 # Of the highest frequency of an encoder: recordings should reach as high.
 MIN_TOP_SHARE = 0.75
 LOCK_S = 60.0  # all pieces of a recording write one after the other
-
-Lock = Callable[[], AbstractContextManager[None]]
+CHANGED = "{}: changed while it was read; index again when it is complete"
 
 
 class Added(NamedTuple):
@@ -108,35 +110,32 @@ class Step(NamedTuple):
 
     share       of the piece that was added to the index since the step before
     embedded_s  seconds of audio that were embedded for it; 0 if its file was there already
-    outcome     in the last step, the recording with the files of the piece, or the piece to add
-                instead as the audio file is damaged; None if more steps follow
+    outcome     in the last step, the recording, or the piece to add instead as the audio file is
+                damaged; None if more steps follow
     """
 
     share: float
     embedded_s: float
-    outcome: IndexedRecording | Piece | None = None
+    outcome: Added | Piece | None = None
 
 
 @dataclass(frozen=True)
 class IndexTarget:
-    """Where recordings come from, and the index that they go into; paths are absolute.
-
-    files  what the index had of recordings, by path, when this process began to write them; in a
-           store, to look again would be a request for each
-    """
+    """Where recordings come from, and the index that they go into; paths are absolute."""
 
     root: Path
     out: Path
     settings: IndexSettings
     grid: WindowGrid
-    files: dict[str, list[Path]] = field(default_factory=dict)
 
     def find_entry(
         self, path: str, stamp: str, files: Sequence[Path]
     ) -> IndexedRecording | None:
         """Return the entry of a recording; None if there is none, or if the audio has changed.
 
-        Raise InputError if the entry is of a recording of the same name in another folder.
+        `stamp` is that of the audio file now (`find_stamp`); `files` are those that the index has
+        of the recording. Raise InputError if the entry is of another recording of the same name,
+        in another folder.
         """
         entry = read_indexed(self.out, path, files)
         if entry is None or entry.stamp == stamp:
@@ -169,56 +168,75 @@ class IndexTarget:
             )
 
     def add(self, workers: Workers, piece: Piece) -> Iterator[Step]:
-        """Write the files of a piece, a part of a recording, that the index does not have.
+        """Add a recording, or write the files of a piece of it; the last step has the outcome.
 
-        Of a damaged recording that is one piece, write what lies before the damage. TryLater if
-        another process is adding the recording.
+        Of a damaged file, add what lies before the damage. TryLater if another process is adding
+        the recording.
         """
         folder = recording_folder(self.out, piece.path)
         make_folder(folder)
-        outcome: IndexedRecording | Piece | None = None
-        end_frame = None
         try:
-            with ExitStack() as stack:
-                # Pieces share a recording: each locks it only while it writes.
-                lock: Lock = partial(hold_lock, folder / LOCK, timeout_s=LOCK_S)
-                if piece.count == 1:  # it is locked all the time
-                    stack.enter_context(hold_lock(folder / LOCK, timeout_s=0.0))
-                    lock = nullcontext
-                with lock():
-                    stamp = find_stamp(self.root / piece.path)
-                while outcome is None:
-                    try:
-                        outcome = yield from self._write(
-                            workers, piece, stamp, lock, end_frame
-                        )
-                    except DamagedAudio as damage:
-                        if (
-                            piece.count > 1
-                        ):  # the whole recording is to be added instead
-                            outcome = Piece(piece.path)
-                            continue
-                        # Read up to the damage; this may show damage before it.
-                        is_earlier = end_frame is None or damage.end_frame < end_frame
-                        if damage.end_frame == 0 or not is_earlier:
-                            raise
-                        end_frame = damage.end_frame
+            if piece.count > 1:
+                yield from self._add_piece(workers, piece, folder / LOCK)
+            else:
+                with hold_lock(folder / LOCK, timeout_s=0.0):
+                    yield from self._add_whole(workers, piece)
         except LockBusy:
             raise TryLater from None
-        # The lock is free: the process that gets this enters the recording.
-        yield Step(share=1.0, embedded_s=0.0, outcome=outcome)
+
+    def _add_whole(self, workers: Workers, piece: Piece) -> Iterator[Step]:
+        """Add a recording that is one piece; of a damaged file, what lies before the damage."""
+        path = piece.path
+        stamp = find_stamp(self.root / path)
+        files = list_files(self.out, path)
+        entry = self.find_entry(path, stamp, files)
+        if entry is not None:  # added by another process
+            yield Step(1.0, 0.0, Added(entry, is_new=False))
+            return
+        remove_unfinished(recording_folder(self.out, path))
+        end_frame = None
+        while entry is None:
+            try:
+                entry = yield from self._write(workers, piece, stamp, files, end_frame)
+            except DamagedAudio as damage:
+                # Read up to the damage; this may show damage before it.
+                is_earlier = end_frame is None or damage.end_frame < end_frame
+                if damage.end_frame == 0 or not is_earlier:
+                    raise
+                end_frame = damage.end_frame
+                files = list_files(self.out, path)
+        self.enter(entry, files)
+        yield Step(1.0, 0.0, Added(entry, is_new=True))
+
+    def _add_piece(self, workers: Workers, piece: Piece, lock: Path) -> Iterator[Step]:
+        """Write the missing files of a piece; the outcome is the recording with these files.
+
+        If the audio file is damaged, it is the whole recording as a piece, to be added instead.
+        """
+        hold = partial(hold_lock, lock, timeout_s=LOCK_S)
+        with hold():
+            stamp = find_stamp(self.root / piece.path)
+        files = list_files(self.out, piece.path)
+        outcome: Added | Piece = Piece(piece.path)
+        with suppress(DamagedAudio):
+            entry = yield from self._write(workers, piece, stamp, files, lock=hold)
+            outcome = Added(entry, is_new=True)
+        yield Step(1.0, 0.0, outcome)
 
     def _write(
         self,
         workers: Workers,
         piece: Piece,
         stamp: str,
-        lock: Lock,
-        end_frame: int | None,
+        files: Sequence[Path],
+        end_frame: int | None = None,
+        lock: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> Generator[Step, None, IndexedRecording]:
-        """Write the missing files of a piece, each under a lock; return the entry with its files.
+        """Write the files of a piece that the index does not have; return the entry with its files.
 
-        With `end_frame` the recording ends there, before its damage.
+        `files` are those that the index has of the recording, `stamp` that of its audio file. With
+        `end_frame` the recording ends there, before its damage. `lock` is held while a file is
+        written.
         """
         path = piece.path
         file = self.root / path
@@ -238,15 +256,7 @@ class IndexTarget:
                 files_per_piece = math.ceil(file_count / piece.count)
             first_file = piece.number * files_per_piece
             numbers = range(file_count)[first_file : first_file + files_per_piece]
-            names = {}  # of intact files, by number
-            self.files[path] = list_files(self.out, path)
-            for span in self.files[path]:
-                match = SPAN_NAME.fullmatch(span.name)
-                if match is None or match["stamp"] != span_stamp:
-                    continue
-                number = int(match["number"])
-                if number in numbers and not find_damage(span):
-                    names[number] = span.name
+            names = _find_written(files, span_stamp, numbers)
             for number in numbers:
                 first_window = number * SPAN_WINDOWS
                 starts_in_file = starts[first_window : first_window + SPAN_WINDOWS]
@@ -258,9 +268,11 @@ class IndexTarget:
                         names[number] = write_span(folder, span_stamp, number, rows)
                     embedded_s = share * recording.duration_s
                 yield Step(share * piece.count, embedded_s)
+        if find_stamp(file) != stamp:
+            raise InputError(CHANGED.format(path))
         return IndexedRecording(
             path=path,
-            root=str(self.root),
+            root=str(self.root.absolute()),
             stamp=stamp,
             duration_s=recording.duration_s,
             rate_hz=recording.rate_hz,
@@ -292,45 +304,56 @@ class IndexTarget:
             )
         return rows
 
-    def enter(
-        self, outcomes: Sequence[IndexedRecording | InputError], *, has_embedded: bool
-    ) -> Added:
-        """Add a recording, all pieces of which are written; remove windows of an earlier state.
+    def enter(self, entry: IndexedRecording, files: Sequence[Path]) -> None:
+        """Add a recording whose windows are written to the index.
 
-        The first error of `outcomes`, of its pieces in order, counts, as if it were read in one go.
-        `has_embedded`: this run wrote files of it.
+        `files` are those that the index had of it; windows of an earlier state are removed.
+        """
+        write_indexed(self.out, entry)
+        stamp = entry.spans[0].partition("-")[0]
+        for path in files:
+            match = SPAN_NAME.fullmatch(path.name)
+            if match is not None and match["stamp"] != stamp:
+                path.unlink(missing_ok=True)
+
+    def enter_pieces(self, outcomes: Sequence[Added | InputError]) -> Added:
+        """Add a recording to the index, all pieces of which are written, in order.
+
+        The first error in time counts, as if the recording were read in one go.
         """
         pieces = []
         for outcome in outcomes:
             if isinstance(outcome, InputError):
                 raise outcome
-            pieces.append(outcome)
+            if len(outcomes) == 1:  # entered already
+                return outcome
+            pieces.append(outcome.entry)
         names = [name for piece in pieces for name in piece.spans]
         entry = replace(pieces[0], spans=names)
         folder = recording_folder(self.out, entry.path)
         with hold_lock(folder / LOCK):
-            stamp = find_stamp(self.root / entry.path)
-            if any(piece.stamp != stamp for piece in pieces):
-                raise InputError(
-                    f"{entry.path}: changed while it was read; "
-                    "index again when it is complete"
-                )
-            # What was there before this run wrote: to list it again would be a request.
-            files = self.files.pop(entry.path, None)
-            if files is None or not has_embedded:
-                files = list_files(self.out, entry.path)
-            if not has_embedded:
-                known = self.find_entry(entry.path, stamp, files)
-                if known is not None:  # another process added it
-                    return Added(known, is_new=False)
-            remove_unfinished(folder)
-            write_indexed(self.out, entry)
-            span_stamp, _, _ = names[0].partition("-")  # STAMP-NUMBER-SHA256.npy
-            for file in files:
-                match = SPAN_NAME.fullmatch(file.name)
-                if match is not None and match["stamp"] != span_stamp:
-                    file.unlink(missing_ok=True)
-        return Added(entry, is_new=True)
+            stamps = {find_stamp(self.root / entry.path)}
+            if stamps.union(piece.stamp for piece in pieces) != stamps:
+                raise InputError(CHANGED.format(entry.path))
+            files = list_files(self.out, entry.path)
+            is_new = self.find_entry(entry.path, entry.stamp, files) is None
+            if is_new:  # otherwise another process added it
+                remove_unfinished(folder)
+                self.enter(entry, files)
+        return Added(entry, is_new)
+
+
+def _find_written(files: Sequence[Path], stamp: str, numbers: range) -> dict[int, str]:
+    """Return the names of undamaged files of windows with a stamp, by number, if in `numbers`."""
+    names = {}
+    for file in files:
+        match = SPAN_NAME.fullmatch(file.name)
+        if match is None or match["stamp"] != stamp:
+            continue
+        number = int(match["number"])
+        if number in numbers and not find_damage(file):
+            names[number] = file.name
+    return names
 
 
 def find_stamp(path: Path) -> str:
@@ -360,7 +383,16 @@ def group_notes(notes: Iterable[str]) -> list[str]:
 def describe_recording(
     recording: Recording, grid: WindowGrid, spec: EncoderSpec
 ) -> Iterator[str]:
-    """Yield what is unusual about a recording: shorter than a window, cut short, low rate."""
+    """Yield what is unusual about a recording: shorter than a window, cut short, low rate.
+
+    >>> from callshot.encoders.catalogue import find_encoder
+    >>> short = Recording("a.wav", 8000, 8000.0, 1, "WAV PCM_16")
+    >>> grid = WindowGrid(16000, 32000, 32000)
+    >>> for note in describe_recording(short, grid, find_encoder("mfcc")):
+    ...     print(note)
+    a.wav: shorter than the window of 2 s; used whole
+    a.wav: at 8000 Hz it has nothing above 4000 Hz, and mfcc uses 100 to 8000 Hz
+    """
     if recording.duration_s < grid.window_s:
         treatment = "used whole" if spec.windowing is None else "padded"
         yield (
@@ -392,7 +424,8 @@ class IndexResult:
     """The index, and the outcome for each recording.
 
     index    all windows, those of earlier runs too
-    added    paths of the recordings that this run added
+    added    paths of the recordings that this run added; on a cluster, of all that the index has
+             now and did not have before
     rejects  recordings that could not be read, and why
     notes    what is unusual about recordings that are in the index
     """
@@ -501,26 +534,31 @@ def index_recordings(
         dtype=dtype,
     )
     make_index(folder, settings)
-    target = IndexTarget(library.root.absolute(), folder.absolute(), settings, grid)
-    sizes, outcomes = _measure_missing(target, library.paths)
-    outcomes |= _add_missing(target, spec, sizes, device, threads, cluster, progress)
+    target = IndexTarget(library.root, folder, settings, grid)
+    sizes, errors = _measure_missing(
+        target, library.paths, in_bytes=cluster is not None
+    )
+    outcomes = _add_missing(target, spec, sizes, device, threads, cluster, progress)
+    outcomes |= errors
 
     rejects = list(library.rejects)
     added = []
     notes: list[str] = []
-    known = {}  # entries by their folders, not to be read again
+    entries = {}  # not to be read again from a store
     for path in library.paths:
         outcome = outcomes.get(path)
         if isinstance(outcome, str):
-            rejects.append(Reject(path, row=None, reason=outcome))
-        elif outcome is not None and outcome.is_new:
-            added.append(path)
-            notes += outcome.entry.notes
-            known[recording_folder(folder, path).name] = outcome.entry
+            rejects.append(Reject(path, None, outcome))
+        elif outcome is not None:
+            if outcome.is_new or cluster is not None:
+                added.append(path)
+                notes += outcome.entry.notes
+            if outcome.is_new and is_remote(folder):
+                entries[path] = outcome.entry
     with hold_lock(folder / LOCK), atomic_path(folder / REJECTS) as temporary:
         write_rejects(rejects, temporary)
     check_settings(folder, settings)  # a store has no lock for two that begin
-    index = read_index(folder, known)
+    index = read_index(folder, entries)
     if not index.recordings:
         raise InputError(
             f"{recordings}: no recording could be indexed (the first: {rejects[0].reason})"
@@ -570,32 +608,37 @@ def check_settings(folder: Path, settings: IndexSettings) -> None:
 
 
 def _measure_missing(
-    target: IndexTarget, paths: Sequence[str]
-) -> tuple[dict[str, float], dict[str, Added | str]]:
-    """Return the bytes of each recording to embed, and the errors of those that cannot be read.
+    target: IndexTarget, paths: Sequence[str], *, in_bytes: bool
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Return the size of each recording to embed, and the errors of those that cannot be read.
 
-    Recordings that the index has, and that have not changed since, are in neither result.
+    The size is the length in seconds, or that of the file in bytes. Recordings that the index has,
+    and that have not changed since, are in neither result.
     """
-    files_by_folder = defaultdict[str, list[Path]](list)  # what the index has
-    with explain_unreadable(str(target.out)):
-        for file in target.out.glob(f"{RECORDINGS}/*/*"):
-            files_by_folder[file.parent.name].append(file)
+    names = None  # of the folders of indexed recordings, if known from one listing
+    if is_remote(target.out):
+        with explain_unreadable(str(target.out)):
+            entries = list(target.out.glob(f"{RECORDINGS}/*/{RECORDING}"))
+        names = {entry.parent.name for entry in entries}
 
     def measure(path: str) -> float | str | None:
         """Return the size of a recording, the reason of an error, or None if it is indexed."""
         file = target.root / path
-        files = files_by_folder.get(recording_folder(target.out, path).name, [])
         try:
-            if target.find_entry(path, find_stamp(file), files) is not None:
-                return None
+            stamp = find_stamp(file)
+            if names is None or recording_folder(target.out, path).name in names:
+                files = list_files(target.out, path)
+                if target.find_entry(path, stamp, files) is not None:
+                    return None
+            if not in_bytes:
+                return probe(file, path).duration_s
             with explain_unreadable(file):
                 return float(file.stat().st_size)
         except InputError as error:
             return str(error)
 
     sizes = {}
-    errors: dict[str, Added | str] = {}
-    # Recordings behind a URL are measured many at once.
+    errors = {}
     answers = map_requests(measure, paths, together=is_remote(target.root))
     for path, answer in zip(paths, answers, strict=True):
         if isinstance(answer, str):
@@ -614,13 +657,23 @@ def _add_missing(
     cluster: Cluster | None,
     progress: Progress,
 ) -> dict[str, Added | str]:
-    """Add recordings of `sizes` in bytes; return what the index has of each, or why not.
+    """Add recordings; return what the index has of each, or why it has nothing.
 
-    On a cluster the pieces of a long recording are units of their own. This process enters
-    recordings, and opens none then: a file that crashes the decoder would end it.
+    `sizes`, by path, tell how much work each recording is (`_measure_missing`). On a cluster the
+    pieces of a long recording are units of their own, so that several workers embed it; when all
+    are written, this process enters the recording. It opens none: a file that crashes the decoder
+    would end it.
     """
     pace = Pace(target.settings.encoder, progress)
-    total = max(sum(sizes.values()), 1e-9)  # 0 cannot be divided by
+    total = max(sum(sizes.values()), 1e-9)
+    if cluster is None:
+        units = [Unit(path, size / total, Piece(path)) for path, size in sizes.items()]
+        with open_workers(spec, device=device, threads=threads) as workers:
+            return _enter_recordings(
+                target, units, run_here(workers, target.add, units), pace
+            )
+    root = target.root.absolute()
+    target = replace(target, root=root, out=target.out.absolute())
     work = EmbedWork(
         kind="index",
         spec=spec,
@@ -631,23 +684,21 @@ def _add_missing(
     )
     units = []
     for path, size in sizes.items():
-        count = 1 if cluster is None else max(1, int(size // PIECE_BYTES))
+        count = max(1, int(size // PIECE_BYTES))
         for number in range(count):
             piece = Piece(path, number, count)
             units.append(Unit(path, size / total / count, piece))
     outcomes: dict[str, Added | str] = {}
-    with open_runner(work, cluster, threads) as run:
-        while units:
-            ended = _enter_recordings(target, units, run(units), pace)
-            # Damaged ones are embedded in one go, up to the damage.
-            damaged = dict.fromkeys(
-                unit.name for unit in units if unit.name not in ended
-            )
-            # Their share of the progress has been reported: 0 is left.
-            units = [Unit(path, 0.0, Piece(path)) for path in damaged]
-            outcomes |= ended
+    while units:
+        ended = _enter_recordings(
+            target, units, run_on_cluster(cluster, work, units), pace
+        )
+        # Damaged ones are embedded in one go, up to the damage.
+        damaged = dict.fromkeys(unit.name for unit in units if unit.name not in ended)
+        units = [Unit(path, 0.0, Piece(path)) for path in damaged]
+        outcomes |= ended
     for outcome in outcomes.values():
-        if cluster is not None and not isinstance(outcome, str):
+        if not isinstance(outcome, str):
             cluster.add_audio(outcome.entry.duration_s)
     return outcomes
 
@@ -658,14 +709,14 @@ def _enter_recordings(
     steps: Iterable[tuple[int, Step | InputError]],
     pace: Pace,
 ) -> dict[str, Added | str]:
-    """Enter each recording as soon as all its pieces, its parts, are written; report progress.
+    """Add each recording to the index as soon as all its pieces are written; report progress.
 
-    Each of `steps` comes with the number of its unit; it is an error if that piece failed.
-    Recordings with a damaged piece are left out of the result.
+    Each of `steps` comes with the number of its unit; it is an error if the piece of that unit
+    failed. Return what the index has of each recording, or why it has nothing; recordings with a
+    damaged piece are left out.
     """
     unreported = [unit.size for unit in units]
-    ended = defaultdict[str, dict[int, Any]](dict)  # outcomes by path, number of piece
-    embedded = set()  # paths of recordings of which files were written
+    outcomes_of_pieces: dict[str, dict[int, Any]] = {}  # by path, and number of piece
     outcomes: dict[str, Added | str] = {}
     for unit_number, step in steps:
         unit = units[unit_number]
@@ -677,19 +728,17 @@ def _enter_recordings(
             outcome = step.outcome
             size = min(step.share * unit.size, size)
             embedded_s = step.embedded_s
-            if embedded_s > 0:
-                embedded.add(piece.path)
         unreported[unit_number] -= size
         pace.report(size, embedded_s)
         if outcome is None:  # more of the piece follows
             continue
-        ended[piece.path][piece.number] = outcome
-        in_order = [one for _, one in sorted(ended[piece.path].items())]
-        is_damaged = any(isinstance(one, Piece) for one in in_order)
-        if len(in_order) == piece.count and not is_damaged:
+        ended = outcomes_of_pieces.setdefault(piece.path, {})
+        ended[piece.number] = outcome
+        is_damaged = any(isinstance(ending, Piece) for ending in ended.values())
+        if len(ended) == piece.count and not is_damaged:
+            in_order = [ended[number] for number in range(piece.count)]
             try:
-                has_embedded = piece.path in embedded
-                outcomes[piece.path] = target.enter(in_order, has_embedded=has_embedded)
+                outcomes[piece.path] = target.enter_pieces(in_order)
             except InputError as error:
                 outcomes[piece.path] = str(error)
     return outcomes
