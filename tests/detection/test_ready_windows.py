@@ -23,6 +23,7 @@ from callshot.detection.ready_windows import (
     choose_different,
     choose_greedily,
     measure_cover,
+    measure_space,
     order_recordings,
     sample_windows,
 )
@@ -312,3 +313,13 @@ def test_of_many_windows_the_rare_ones_are_sounds(sketches):
     assert (np.diff(sounds.start_s) > 0).all()
     gaps = np.diff([0.0, *sounds.start_s, 5000.0])
     assert gaps.max() <= 60  # the others are all over the file
+
+
+@pytest.mark.parametrize("damaged", [1, 40])
+def test_damaged_windows_are_left_out(sketches, damaged):
+    rows = np.array(sketches[1][0].rows[:40])
+    rows["vector"][:damaged] = np.nan
+    space = measure_space([rows])
+    part = space.make_part("a.wav", rows)
+    assert np.isfinite(part.sketch).all()
+    assert len(sample_windows(space, [part]).start_s) == 40 - damaged

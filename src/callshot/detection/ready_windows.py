@@ -1,15 +1,19 @@
 """An index that may still be made: the windows that are in whole files so far, and a quick search.
 
-Windows are compared as by the nearest mean (`nearest.py`): by the signed square roots of their
-values, each divided by its standard deviation. A month of windows of 3 s has 1.8 GB of vectors. So
-the first principal components of each window stay in memory (`sketch`) and choose CANDIDATES
-windows, which are compared by their whole vectors, read from the disk: with 64 components and 0.5 %
-of the windows, 99 % of the exact first twelve birds and all elephants are found.
+Windows are compared as a scan compares them by the nearest mean (`nearest.py`): by the signed
+square roots of their values, each divided by its standard deviation over the windows.
 
-What to listen to first are sounds that together are like all the others: each next one covers most
-of what is not covered yet (greedy facility location), or, every second one, is covered least: rare
-sounds. A sound covers another one as far as it is nearer to it than the background is.
-`bench/listening.py` compares it.
+A month of windows of 3 s has 1.8 GB of vectors, which take ten seconds to transform. So the first
+principal components of each window stay in memory (`sketch`). They choose CANDIDATES windows, which
+are then compared by their whole vectors, read from the disk. Up to CANDIDATES windows, the result
+is exact. Of birds (BirdNET) and a day of elephants (AVES), 64 components and 0.5 % of the windows
+as candidates give 99 and 100 % of the exact first twelve.
+
+What to listen to first are sounds, and recordings, that together are like all the others. A sound
+covers another one as far as it is nearer to it than the background is. Each next recording is the
+one whose sounds cover most of what is not covered yet (greedy facility location). Of sounds, every
+second one is chosen so: it stands for many others. The one between them is farthest from the
+background and from all before it: rare sounds cover little. `bench/listening.py` compares it.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -53,7 +57,10 @@ FloatMatrix = NDArray[np.floating]
 
 
 class Part(NamedTuple):
-    """A file of windows: its rows on the disk, and what is kept of them in memory."""
+    """A file of windows: its rows on the disk, and what is kept of them in memory.
+
+    sketch  principal components of scaled roots, windows × components
+    """
 
     recording: str
     rows: Rows
@@ -96,19 +103,27 @@ class Space:
         return np.asarray(find_roots(vectors) / self.scale, np.float32)
 
     def make_part(self, recording: str, rows: Rows) -> Part:
-        """Return windows with their sketch."""
+        """Return windows with their sketch; those whose values are damaged count as silent."""
+        sketch = self.transform(rows["vector"]) @ self.components.T
+        rms_dbfs = np.array(rows["rms_dbfs"])  # a copy, in memory
+        is_damaged = ~np.isfinite(sketch).all(axis=1)
+        sketch[is_damaged] = 0.0
+        rms_dbfs[is_damaged] = -np.inf
         return Part(
             recording=recording,
             rows=rows,
             start_s=np.array(rows["start_s"]),
             end_s=np.array(rows["end_s"]),
-            rms_dbfs=np.array(rows["rms_dbfs"]),
-            sketch=self.transform(rows["vector"]) @ self.components.T,
+            rms_dbfs=rms_dbfs,
+            sketch=sketch,
         )
 
 
 def measure_space(parts: Sequence[Rows]) -> Space:
-    """Measure scale, background and principal components on a sample of all windows."""
+    """Measure scale, background and principal components on a sample of the windows of all files.
+
+    Background is the mean of the quietest windows of each file, as in a scan.
+    """
     count = sum(map(len, parts))
     step = ceil(count / MAX_SAMPLE)  # the sample has every n-th window
     samples = []
@@ -123,16 +138,23 @@ def measure_space(parts: Sequence[Rows]) -> Space:
     if not any(map(len, samples)):  # all is silent
         samples = [rows["vector"][::step] for rows in parts]
         quiet = samples
-    roots = find_roots(np.concatenate(samples))
-    deviation = roots.std(axis=0)
-    scale = np.where(deviation > 0, deviation, 1.0)  # 0 cannot be divided by
-    background = find_roots(np.concatenate(quiet)).mean(axis=0)
+    roots = _find_finite_roots(samples)
+    spread = roots.std(axis=0)
+    scale = np.where(spread > 0, spread, 1.0)
+    background = _find_finite_roots(quiet).mean(axis=0)
     centred = (roots - roots.mean(axis=0)) / scale
     covariance = centred.T @ centred
     _, rising = np.linalg.eigh(covariance)  # columns, by rising variance
     falling = rising.T[::-1]
     components = np.ascontiguousarray(falling[:COMPONENTS], np.float32)
     return Space(scale, background / scale, components, count)
+
+
+def _find_finite_roots(parts: Sequence[FloatMatrix]) -> FloatArray:
+    """Return the roots of vectors, without those that are damaged, unless all are."""
+    roots = find_roots(np.concatenate(parts))
+    is_finite = np.isfinite(roots).all(axis=1)
+    return roots[is_finite] if is_finite.any() else np.zeros_like(roots)
 
 
 class ReadyWindows:
@@ -165,9 +187,9 @@ class ReadyWindows:
         return sum(len(part.start_s) for part in self.parts)
 
     def refresh(self) -> None:
-        """Add the windows of new files; for one thread, while others search.
+        """Add windows that are new, a file at a time; for one thread, while others search.
 
-        If they are many, how windows are compared (the space) is measured anew, on all of them.
+        Files are not compared with their checksums, which would read all of them.
         """
         if not is_index(self.folder):
             return
@@ -197,9 +219,9 @@ class ReadyWindows:
     def _find_new(
         self, name: str, settings: IndexSettings
     ) -> dict[str, tuple[str, Rows]]:
-        """Return recording and rows of the new files of windows of a recording, by name.
+        """Return recording and rows of the files of windows of a recording that are new, by name.
 
-        Files of an earlier state of the audio have another stamp: they do not count.
+        A recording of which the index has all windows is then finished.
         """
         folder = recording_folder(self.folder, name)
         if not folder.is_dir():
@@ -221,7 +243,10 @@ class ReadyWindows:
                 if match and match["stamp"] == stamp:
                     files.append(path.name)
         new = [file for file in files if file not in known]
-        return {file: (name, read_span(folder / file, settings)) for file in new}
+        return {
+            file: (name, read_span(folder / file, settings, verify=False))
+            for file in new
+        }
 
     def find_vector(
         self, name: str, start_s: float, end_s: float
@@ -261,10 +286,10 @@ class ReadyWindows:
     ) -> list[FoundWindow]:
         """Return windows by falling similarity to examples.
 
-        The score of a window z is |z − o|² − |z − c|²: c is the mean of `examples`, o the one of
-        `others`, sounds that are not looked for, with the background as BACKGROUND_WEIGHT sounds
-        more. Windows that overlap a span in `answered`, start and end in seconds by recording,
-        are left out.
+        The score of a window z is |z − o|² − |z − c|²: c is the mean of `examples`, o that of
+        `others`, sounds that are not what is looked for, with the background of the recordings as
+        BACKGROUND_WEIGHT sounds more; both are (vectors, dimensions). Windows that overlap a span
+        in `answered`, start and end in seconds by recording, are left out.
         """
         space, known = self._state
         parts = list(known.values())
@@ -326,7 +351,13 @@ class ReadyWindows:
 
 
 def choose_different(windows: Iterable[FoundWindow], count: int) -> list[FoundWindow]:
-    """Return the first `count` windows that do not overlap or touch an earlier one."""
+    """Return the first `count` windows that do not overlap or touch an earlier one.
+
+    >>> starts_s = (6.0, 3.0, 0.0)
+    >>> windows = [FoundWindow("a.wav", start_s, start_s + 3, 1.0, 1.0) for start_s in starts_s]
+    >>> [one.start_s for one in choose_different(windows, 5)]
+    [6.0, 0.0]
+    """
     chosen: list[FoundWindow] = []
     for window in windows:
         if len(chosen) == count:
@@ -396,7 +427,10 @@ def sample_windows(space: Space, parts: list[Part], count: int = MAX_SOUNDS) -> 
 
 
 def measure_cover(sounds: Sounds) -> Float32Array:
-    """Return how much nearer each sound (row) is to every sound (column) than the background is."""
+    """Return how much each sound (row) covers of every sound (column).
+
+    This is how much nearer the sound of the row is to that of the column than the background is.
+    """
     squares = sounds.distance**2
     products = sounds.sketch @ sounds.sketch.T
     between = np.sqrt(np.maximum(squares[:, None] + squares - 2 * products, 0.0))
@@ -414,8 +448,12 @@ def choose_greedily(
 
     cover     how much a row covers of each thing, rows × things
     covered   how much of each thing is covered at the start
-    distance  how much of each thing there is to cover; rows and things must be the same. If given,
+    distance  of each thing, how much there is to cover; rows and things must be the same. If given,
               every second row is the one that is covered least so far
+
+    >>> cover = np.array([[3.0, 0.0], [2.0, 2.0], [0.0, 1.0]], np.float32)
+    >>> choose_greedily(cover, np.zeros(2, np.float32), 3)
+    ([1, 0, 2], [4.0, 1.0, 0.0])
     """
     rows: list[int] = []
     gains: list[float] = []
@@ -441,7 +479,10 @@ def choose_greedily(
 
 
 def order_recordings(sounds: Sounds, cover: Float32Array) -> dict[str, float]:
-    """Return recordings in the order to listen to them, and the share of `cover` that each adds."""
+    """Return recordings in the order to listen to them, and the share of all that each adds.
+
+    `cover` is that of `measure_cover`. Each next recording is the one that adds most.
+    """
     # Sounds are sorted by recording; the cover of a recording is that of its best sound.
     names, first_sounds = np.unique(sounds.recording, return_index=True)
     cover_of_recording = np.maximum.reduceat(cover, first_sounds, axis=0)
