@@ -362,3 +362,35 @@ def test_reading_vectors_takes_little_more_than_the_result(tmp_path):
     grown = float(child(LARGE, tmp_path).communicate(timeout=60)[0])
     # Of the 20 MB of the result: besides it there is a shard of 16 MiB.
     assert grown < 3
+
+
+@pytest.fixture
+def read_only(tmp_path, monkeypatch):
+    """A store on read-only media, with a damaged shard."""
+    for start in (0, 10):
+        fill(tmp_path, range(start, start + 10))
+    shard_files(tmp_path)[1].write_bytes(b"NUMPY")
+
+    def refuse(*_, **options):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(os, "fsync", refuse)
+    monkeypatch.setattr(Path, "replace", refuse)
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    return tmp_path
+
+
+def test_a_store_on_read_only_media_is_read(read_only):
+    before = sorted(read_only.rglob("*"))
+    with Store(read_only, ENCODER) as store:
+        assert store.has(name(3))
+        assert not store.has(name(13))
+        add(store, range(8, 13))
+        store.flush()
+        keys = [name(i) for i in (2, 12, 9, 10)]
+        assert np.array_equal(store.vectors(keys), vectors_of([2, 12, 9, 10]))
+    damaged, unwritten = store.notes
+    assert "it is not used, but stays where it is (Read-only file system)" in damaged
+    assert "cannot be written to; 3 new embeddings not stored" in unwritten
+    assert sorted(read_only.rglob("*")) == before

@@ -40,7 +40,7 @@ from callshot.encoders.joined_encoder import (
     join_tables,
 )
 from callshot.encoders.spec import EncoderSpec
-from callshot.encoders.store import Store, audio_key
+from callshot.encoders.store import FINGERPRINT, Store, audio_key
 from callshot.encoders.windows import Float32Array
 from callshot.encoders.workers import (
     EmbedWork,
@@ -416,9 +416,12 @@ def default_store() -> Path:
 
 
 def check_store(folder: Path) -> None:
-    """Raise OutputError if a store cannot be written to a folder, which need not exist yet."""
+    """Raise OutputError if a folder can neither be written to nor is a store to read from.
+
+    It need not exist yet.
+    """
     reason = why_not_writable(folder)
-    if reason:
+    if reason and not any(folder.glob(f"*/{FINGERPRINT}")):
         raise OutputError(
             f"{folder}: cannot store embeddings there ({reason}); "
             "choose another folder: --store DIR"

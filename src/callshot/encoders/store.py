@@ -8,11 +8,14 @@
         shard-….damaged               a shard whose content differed from its SHA-256
 
 A key is the hash of a segment's audio. A source is the caller's name for where the audio comes
-from, so that it need not be read again to know its key. The first shard by name counts. Any number
-of processes may add at once; each sees what was there when it opened the store.
+from, so that it need not be read again to know its key. If a key or a source is there twice, the
+first shard by name counts. Any number of processes may add at once; each sees what was there when
+it opened the store, and what it added. A store that cannot be written to, on read-only media or of
+a colleague, is read; what is added stays in memory.
 """
 
 import logging
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -37,7 +40,7 @@ from callshot.chunks import (
     verify_files,
     write_chunk,
 )
-from callshot.errors import InputError, OutputError, printable
+from callshot.errors import InputError, OutputError, count_text, printable
 from callshot.files import (
     error_reason,
     make_folder,
@@ -61,7 +64,11 @@ FLUSH_AFTER_S = 30.0  # the most work that a crash may cost
 
 
 def audio_key(signal: Vector) -> str:
-    """Return the hash of a segment's audio: SHA-256 of the number of samples and the samples."""
+    """Return the hash of a segment's audio: SHA-256 of the number of samples and the samples.
+
+    >>> audio_key(np.zeros(3, np.float32))[:12]
+    '39fe4a43b6be'
+    """
     digest = sha256(len(signal).to_bytes(8, "little"))
     digest.update(np.ascontiguousarray(signal, "<f4").data)
     return digest.hexdigest()
@@ -73,6 +80,12 @@ class Store:
     `fingerprint` is everything that decides the numbers, as JSON values. With `sequences` each
     vector comes with the sequence behind it, and only rows that have one count. `notes` describes
     damage that was found; it is logged when the store is closed.
+
+    >>> import tempfile
+    >>> with Store(Path(tempfile.mkdtemp()), {"encoder": "mfcc"}) as store:
+    ...     store.add("a.wav 0-1 s", "f00d", np.array([1, 2], np.float32))
+    ...     store.find(["a.wav 0-1 s", "b.wav 0-1 s"]), store.vectors(["f00d"]).tolist()
+    ({'a.wav 0-1 s': 'f00d'}, [[1.0, 2.0]])
     """
 
     def __init__(
@@ -96,12 +109,13 @@ class Store:
         self._places: dict[str, tuple[int, int]] = {}  # by key: shard and row in it
         self._shards: list[Path] = []
         make_folder(self.folder)
+        self._is_writable = os.access(self.folder, os.W_OK)
         clean = partial(remove_unfinished, self.folder)
         self._lock = share_lock(self.folder / ".lock", clean)
         try:
             path = self.folder / FINGERPRINT
             content = path.read_bytes() if path.is_file() else b""
-            if content != fingerprint_text.encode():  # missing or damaged
+            if content != fingerprint_text.encode() and self._is_writable:
                 write_atomic(path, fingerprint_text)
                 sync_folder(self.folder.parent)
             shards = list_shards(self.folder, sequences=sequences)
@@ -131,6 +145,12 @@ class Store:
         """Write what is buffered, log the notes, and release the lock."""
         try:
             self.flush()
+            if self._buffer:
+                self.notes.append(
+                    f"{self.folder}: cannot be written to; "
+                    f"{count_text(len(self._buffer), 'new embedding')} not stored, to be made "
+                    "again in the next run"
+                )
         finally:
             for note in self.notes:
                 LOGGER.warning("note: %s", printable(note))
@@ -144,16 +164,19 @@ class Store:
         }
 
     def has(self, key: str) -> bool:
-        """Return whether audio with this key has a vector (and a sequence if they are kept)."""
+        """Return whether there is a vector for the audio with this key.
+
+        In a store of sequences, its sequence is there too.
+        """
         return key in self._places
 
     def add(
         self, source: str, key: str, vector: Vector, sequence: Vector | None = None
     ) -> None:
-        """Keep a copy of a vector, (dimension,), and if they are kept of a sequence.
+        """Keep a copy of a vector, (dimension,), and in a store of sequences of its sequence.
 
-        It is written with the next flush, which comes by itself after 16 MiB, or with the first
-        row that is added after 30 s.
+        A sequence is (frames, dimension). They are written with the next flush, which comes by
+        itself after 16 MiB, or with the first row that is added after 30 s.
         """
         if key in self._places and source in self._keys:
             return
@@ -177,8 +200,11 @@ class Store:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is buffered as a shard; it stays buffered if that fails."""
-        if not self._buffer:
+        """Write what is buffered as a shard.
+
+        It stays buffered if that fails, or if the store cannot be written to.
+        """
+        if not self._buffer or not self._is_writable:
             return
         rows = self._make_rows()
         suffix = SEQUENCES if self.keeps_sequences else ""
@@ -210,7 +236,7 @@ class Store:
         return vectors
 
     def sequences(self, keys: Sequence[str]) -> Iterator[Vector]:
-        """Yield the sequence of each key, (frames, dimension), if it is written to a shard."""
+        """Yield the sequence of each key, (frames, dimension), read when it is needed."""
         places = [self._places[key] for key in keys]
         for number, group in groupby(places, itemgetter(0)):
             shard = self._read(number)
@@ -220,7 +246,10 @@ class Store:
                 yield np.array(shard["vector"][row + 1 : end])
 
     def _append_shard(self, shard: Path, rows: Rows) -> None:
-        """Enter the keys of sources, and the places of keys, in a shard; earlier ones count."""
+        """Enter the rows of a shard: the key of each source, and the shard and row of each key.
+
+        If a source or a key is there already, the earlier one counts.
+        """
         number = len(self._shards)
         has_key = rows["key"] != b""  # frames of a sequence have none
         embedded = np.flatnonzero(has_key)
@@ -233,7 +262,9 @@ class Store:
         self._shards.append(shard)
 
     def _read(self, number: int) -> Rows:
-        """Return the rows of a shard."""
+        """Return the rows of a shard, or of the buffer that will be the next."""
+        if number == len(self._shards):
+            return self._make_rows()
         rows = self._map_shard(self._shards[number])
         if rows is None:
             raise InputError(f"{self.notes[-1]}; run again to embed its segments anew")
@@ -296,7 +327,10 @@ def list_shards(folder: Path, *, sequences: bool = False) -> list[Path]:
 
 
 def _find_damage_once(shard: Path) -> str:
-    """Return what is wrong with a shard; an unchanged file is read once in a process."""
+    """Return what is wrong with a shard; empty if it is intact.
+
+    A shard is read once in a process, unless the file is replaced or written to.
+    """
     try:
         status = shard.stat()
     except OSError:  # gone, or unreadable: this says which
