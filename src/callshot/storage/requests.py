@@ -1,14 +1,16 @@
 """What a store is asked for: one call with retries, or ranges of the bytes of a file.
 
-Transient errors are retried, up to 5 times over about 6 seconds; permanent ones are not. Once 3
-calls in a row have failed for good, the storage counts as gone: until a call succeeds, each is
+Transient errors are retried, up to 5 times over about 6 seconds: no answer, a dropped connection,
+too many requests, errors of the server. Permanent ones are not: no such file, no permission. Once
+3 calls in a row have failed for good, the storage counts as gone: until a call succeeds, each is
 tried once, so that the rejects of many recordings do not take hours.
 
 libsndfile reads 8 kB at a time, and each request takes a round trip. The first range is small,
 because a header is often all that is needed. Each range is as long as what is expected to be read,
 and while reads follow each other at least twice as long as the one before. The latest ranges stay
-in memory: readers go back by a margin or a window. So do the starts of files, for other readers of
-the same version, and the ranges of small files whose versions are exact.
+in memory: readers go back by a margin or a window. The starts of files stay in memory for other
+readers of the same version, since a recording is opened several times; so do the latest ranges of
+small files in a store whose versions are exact.
 """
 
 import errno
@@ -73,7 +75,12 @@ _failures = 0  # calls in a row that failed after all attempts
 def call_store(name: object, call: Callable[[], Answer]) -> Answer:
     """Call a store, and retry if the error is transient; return what the call returns.
 
-    Other errors become an OSError for `name`, with one line without secrets as `strerror`.
+    `name` is the file or folder in the error.
+
+    Raises
+    ------
+    FileNotFoundError, PermissionError, OSError
+        With one line as `strerror`, without secrets.
     """
     global _failures
     attempts = 1 if _failures >= FAILURES_OF_GONE else ATTEMPTS
@@ -97,7 +104,10 @@ def call_store(name: object, call: Callable[[], Answer]) -> Answer:
 
 
 def _explain(name: object, error: Exception) -> tuple[OSError, bool]:
-    """Return an OSError with a message of one line, and whether a later call may succeed."""
+    """Return an OSError with a message of one line for any error of a store.
+
+    The second value is whether the error is transient, so that the call may succeed later.
+    """
     status = _find_status(error)
     kind = type(error).__name__
     # fsspec calls a web server that does not answer "not found".
@@ -127,7 +137,10 @@ def _explain(name: object, error: Exception) -> tuple[OSError, bool]:
 
 
 def _find_status(error: BaseException) -> int | None:
-    """Return the HTTP status in an exception of a store's library, or its cause."""
+    """Return the HTTP status in an exception of aiohttp, Google, Azure or botocore, or its cause.
+
+    Return None if there is none.
+    """
     names = ("status", "status_code", "code")
     values: Iterable[object] = (getattr(error, name, None) for name in names)
     response = getattr(error, "response", None)
@@ -156,7 +169,11 @@ def map_requests(
 
 
 def hide_secrets(text: str) -> str:
-    """Return a text without the passwords and signatures of the URLs in it."""
+    """Return a text without the passwords and signatures of the URLs in it.
+
+    >>> hide_secrets("GET https://me:pw@host/a.wav?sig=abc failed")
+    'GET https://host/a.wav failed'
+    """
     text = URL_IN_TEXT.sub(lambda match: match[1] + match[3], text)
     return NAMED_SECRET.sub(r"\1…", text)
 
@@ -171,38 +188,45 @@ def hide_in_log(record: logging.LogRecord) -> bool:
 # Ranges
 
 
-_ranges: OrderedDict[FileVersion, list[tuple[int, bytes]]] = OrderedDict()
-_ranges_lock = threading.Lock()
+class RangeMemory:
+    """The ranges of the latest files, up to a number of bytes, for all threads."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self.clear()
+
+    def find(self, file: FileVersion, position: int) -> bytes | None:
+        """Return bytes of a file from a position on, as far as they are in memory, or None."""
+        with self._lock:
+            for start, content in self._ranges.get(file, []):
+                if start <= position < start + len(content):
+                    self._ranges.move_to_end(file)
+                    return content[position - start :]
+        return None
+
+    def keep(self, file: FileVersion, position: int, content: bytes) -> None:
+        """Keep a range; forget the files that were not read for longest."""
+        with self._lock:
+            self._ranges.setdefault(file, []).append((position, content))
+            self._ranges.move_to_end(file)
+            self._size += len(content)
+            while self._size > self._max_bytes:
+                _, ranges = self._ranges.popitem(last=False)
+                self._size -= sum(len(content) for _, content in ranges)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._ranges: OrderedDict[FileVersion, list[tuple[int, bytes]]]
+            self._ranges = OrderedDict()
+            self._size = 0
 
 
-def find_range(file: FileVersion, position: int) -> bytes | None:
-    """Return bytes of a file from a position on, as far as they are in memory, or None."""
-    with _ranges_lock:
-        for start, content in _ranges.get(file, []):
-            if start <= position < start + len(content):
-                _ranges.move_to_end(file)
-                return content[position - start :]
-    return None
-
-
-def keep_range(file: FileVersion, position: int, content: bytes) -> None:
-    """Keep a range for all threads; forget the files that were not read for longest."""
-    with _ranges_lock:
-        _ranges.setdefault(file, []).append((position, content))
-        _ranges.move_to_end(file)
-        sizes = [sum(len(part) for _, part in parts) for parts in _ranges.values()]
-        excess = sum(sizes) - MAX_MEMORY
-        for size in sizes:
-            if excess <= 0:
-                break
-            _ranges.popitem(last=False)
-            excess -= size
-
-
-def forget_ranges() -> None:
-    """Forget all ranges."""
-    with _ranges_lock:
-        _ranges.clear()
+_memory = RangeMemory(MAX_MEMORY)
+find_range = _memory.find
+keep_range = _memory.keep
+forget_ranges = _memory.clear
 
 
 class RangeReader(io.RawIOBase):
@@ -290,7 +314,11 @@ class RangeReader(io.RawIOBase):
         return content[:count]
 
     def _load_range(self) -> bytes:
-        """Request the range of bytes that begins at the position, and return it."""
+        """Request the range of bytes that begins at the position, and return it.
+
+        It is as long as what is expected to be read. If it follows the range before, it is at least
+        twice as long as that one.
+        """
         continues = False
         if self._ranges:
             start, content = self._ranges[-1]
