@@ -361,7 +361,10 @@ def check_span(request: Body, duration_s: float | None) -> tuple[float, float]:
         or not 0 <= start_s < min(end_s, latest_s)
         or end_s > latest_s + ROUNDING_S
     ):
-        raise RequestError("start_s, end_s: expected a span inside the recording")
+        length = "" if duration_s is None else f"{duration_s:.3f} s of the "
+        raise RequestError(
+            f"start_s, end_s: expected a span inside the {length}recording"
+        )
     return float(start_s), min(float(end_s), latest_s)
 
 

@@ -111,8 +111,12 @@ async def _answer_error(request: Request, error: Exception) -> Response:
         return refuse(500, f"the server failed ({type(error).__name__})")
     if isinstance(error, RequestError):
         return refuse(error.status, str(error))
-    statuses = {InputError: 404, OptionError: 400}
-    return refuse(statuses.get(type(error), 500), str(error))
+    status = 500
+    if isinstance(error, InputError):
+        status = 404
+    elif isinstance(error, OptionError):
+        status = 400
+    return refuse(status, str(error))
 
 
 class Query:
