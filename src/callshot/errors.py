@@ -117,7 +117,7 @@ def quote(text: str) -> str:
 
 def quote_names(names: Iterable[str]) -> str:
     """Return names in quotes, of many the first ones, or "none"."""
-    return join_names(list(map(quote, names))) or "none"
+    return join_names(list(map(quote, names)), most=12) or "none"
 
 
 class CallshotError(Exception):

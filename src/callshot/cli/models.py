@@ -504,6 +504,7 @@ def scan(
         if value is not None:
             raise OptionError(f"{name}: only for --segments; remove it")
     options = ScanOptions(**scanning)
+    clips = make_clip_options(options.clips, options.max_hz, options.seed)
     with (
         use_cluster(options.cluster, encoder.threads, quiet=quiet) as workers,
         run_with_progress("opening the encoder", quiet=quiet) as progress,
@@ -514,7 +515,7 @@ def scan(
             recordings,
             out,
             formats=options.to,
-            clips=make_clip_options(options.clips, options.max_hz, options.seed),
+            clips=clips,
             cluster=workers,
             progress=progress,
             false_alarms=parse_rate(options.false_alarms),

@@ -1,6 +1,6 @@
 """Commands for vectors of windows (index, find, import), synth, batch files, verify and doctor."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -250,7 +250,6 @@ def import_table(
 
     Example: callshot import aves.npy --window 0.64 --encoder aves --index night
     """
-    from callshot.corpus.segments import group_rejects
     from callshot.detection.index.import_index import import_index
     from callshot.tables.embedding_tables import check_new_table, write_table
     from callshot.tables.imports import import_embeddings
@@ -293,9 +292,11 @@ def import_table(
         return
     for note in imported.notes:
         echo(note)
-    for group in group_rejects(imported.rejects):
-        rows = join_names([str(reject.row) for reject in group], MAX_ROWS)
-        echo(f"left out, {len(group)} (row {rows}): {group[0].reason}")
+    rows_by_reason = defaultdict[str, list[str]](list)
+    for reject in imported.rejects:
+        rows_by_reason[reject.reason].append(str(reject.row))
+    for reason, rows in rows_by_reason.items():
+        echo(f"left out, {len(rows)} (row {join_names(rows, MAX_ROWS)}): {reason}")
     segment_count = count_text(len(imported.table), "segment")
     dimensions = count_text(imported.table.matrix.shape[1], "dimension")
     print(f"{segment_count} of {dimensions} in {out}")

@@ -454,7 +454,8 @@ def protocol_of_results(against: Path | None, changes: Mapping[str, Any]) -> Pro
     if against is None:
         return Protocol(**changes)
     with open_provenance(against) as provenance:
-        return Protocol(**{**protocol_settings(provenance), **changes})
+        settings = protocol_settings(provenance)
+    return Protocol(**{**settings, **changes})
 
 
 def read_centroid_results(

@@ -74,7 +74,9 @@ def step_statuses(study: Study, steps: Sequence[Step]) -> list[StepStatus]:
         else:
             state = "done" if step.is_done() else "to run"
         states[id(step)] = state
-        seconds = step.read_record().get("seconds") or max(1.0, estimate_s(study, step))
+        seconds = step.read_record().get("seconds")
+        if seconds is None:
+            seconds = max(1.0, estimate_s(study, step))
         statuses.append(StepStatus(step, state, seconds))
     return statuses
 
