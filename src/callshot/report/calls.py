@@ -17,7 +17,7 @@ from callshot.corpus.spectrogram import measure_spectrogram
 from callshot.errors import CallshotError
 from callshot.jobs import Pool
 from callshot.records import CorpusResults, FloatArray, Folds
-from callshot.report.figures.projection import principal_plane, scale_points
+from callshot.report.plane import principal_plane, scale_points
 from callshot.report.summary.context import is_random
 from callshot.report.templates import clean
 from callshot.spans import Row, Spans
@@ -58,16 +58,16 @@ def rank_confused(
     MAX_CALLS each. `scores` is (calls, labels); `label` is the label of each call.
     """
     names = np.array(label)
-    scores = np.nan_to_num(scores, nan=-np.inf)
     ranked = []
     for true, name in enumerate(labels):
         members = np.flatnonzero(names == name)
         member_scores = scores[members]  # (members, labels)
-        own_score = member_scores[:, true]
-        others = np.delete(member_scores, true, axis=1)
-        with np.errstate(invalid="ignore"):  # a label without an example
-            falling = own_score[:, None] - member_scores
-            falling[:, true] = others.max(axis=1, initial=-np.inf) - own_score
+        # By how much each other label is ahead of the true one; the true one, of the best other.
+        margins = member_scores - member_scores[:, [true]]
+        others = np.nan_to_num(np.delete(member_scores, true, axis=1), nan=-np.inf)
+        best_other = others.max(axis=1) if len(labels) > 1 else 0.0
+        margins[:, true] = member_scores[:, true] - best_other
+        falling = -np.nan_to_num(margins, nan=-np.inf)
         order = np.argsort(falling, axis=0, kind="stable")
         ranked.append(members[order[:MAX_CALLS].T].tolist())
     return ranked

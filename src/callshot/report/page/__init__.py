@@ -267,7 +267,9 @@ def confusion_data(evaluation: Evaluation, shots: Shots, headline_k: int) -> Dat
     for (number, encoder), k in product(enumerate(evaluation.encoders), shown):
         cells = evaluation.confusion.filter(encoder=encoder, k=k)
         percent = 100 * fill_matrix(cells, "recall", labels)
-        matrices[f"{number}.{k}"] = percent.round(1).tolist()
+        matrices[f"{number}.{k}"] = [
+            [round(value, 1) for value in row] for row in percent.tolist()
+        ]
     names = list(map(clean, labels))
     return {"labels": names, "shots": shown, "first": first, "matrices": matrices}
 
