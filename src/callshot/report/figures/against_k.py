@@ -304,15 +304,13 @@ def density(samples: FloatArray) -> tuple[FloatArray, FloatArray]:
     """
     low, high = np.percentile(samples, (1, 99))
     width = samples.std() * len(samples) ** -0.2
-    has_spread = high > low and width > 0
-    if not has_spread:
+    if not (high > low and width > 0):
         return np.empty(0), np.empty(0)
     levels = np.linspace(low, high, DENSITY_LEVELS)
     distance = (levels[:, None] - samples) / width  # (levels, samples)
     kernel = np.exp(-0.5 * distance**2)
     area = width * np.sqrt(2 * np.pi)  # below the kernel
-    mean_kernel = kernel.mean(axis=1)
-    return levels, mean_kernel / area
+    return levels, kernel.mean(axis=1) / area
 
 
 def _compose_sweep(
@@ -794,21 +792,17 @@ def _compose_refinement(figure: "Figure", panels: Frames) -> None:
     """Draw a panel for each metric, with a line for each encoder against gradient steps."""
     encoders = unique_values(panels[0], "encoder")
     legend_in = 0.13 * min(len(encoders), 30)
-    height_in = 2.6 + legend_in
-    figure.set_size_inches(PAGE_WIDTH_IN, height_in)
+    figure.set_size_inches(PAGE_WIDTH_IN, 2.6 + legend_in)
     axes = figure.subplots(1, len(panels), squeeze=False)
     small = {"fontsize": SMALL_PT, "fontweight": "normal", "color": GREY}
     for ax, panel in zip(axes[0], panels, strict=True):
         for number, line in enumerate(panel.partition_by("encoder")):
-            style = series_style(number)
-            ax.plot(line["step"], line["value"], **style)
-        metric = panel["metric"][0]
-        last_step = panel["step"][-1]
+            ax.plot(line["step"], line["value"], **series_style(number))
         ax.set_xscale("symlog", linthresh=1)
         ax.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}".replace(",", " "))
-        ax.set_xlim(-0.2, 1.6 * last_step)
+        ax.set_xlim(-0.2, 1.6 * panel["step"][-1])
         ax.set_ylim(axis_limits(panel["value"]))
-        ax.set_ylabel(METRIC_NAMES[metric])
+        ax.set_ylabel(METRIC_NAMES[panel["metric"][0]])
         # The x-axis runs from one to the other.
         ax.set_title("centroid", loc="left", **small)
         ax.set_title("logistic regression", loc="right", **small)

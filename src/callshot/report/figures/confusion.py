@@ -144,20 +144,17 @@ def _compose(
             for (row, column), count in np.ndenumerate(counts):
                 share = recall[row, column]
                 digits = 1 if count < 99.95 else 0
-                is_dark = share > 0.72
                 ax.text(
                     column,
                     row,
                     f"{share:.2f}\n{count:.{digits}f}",
                     ha="center",
                     va="center",
-                    color="white" if is_dark else INK,
+                    color="white" if share > 0.72 else INK,
                     fontsize=SMALL_PT,
                     in_layout=False,
                 )
-        encoder = matrix["encoder"][0]
-        k = matrix["k"][0]
-        title = f"{encoder}, k = {k}"
+        title = f"{matrix['encoder'][0]}, k = {matrix['k'][0]}"
         shown = shorten(title, side_in * 72, BOLD_TICK_FONT)
         ax.set_title(shown, fontsize=TICK_PT, pad=3)
 

@@ -85,8 +85,7 @@ def choose_episode(results: CorpusResults, protocol: Protocol) -> ExampleEpisode
 
     evaluation = results.evaluation
     curve = evaluation.curve
-    few_shots = curve.filter(pl.col("k") <= FEW_SHOTS)
-    k = max(few_shots["k"], default=FEW_SHOTS)
+    k = max(curve.filter(pl.col("k") <= FEW_SHOTS)["k"], default=FEW_SHOTS)
     by_k = curve.filter(metric="map", scoring="all").sort("k", maintain_order=True)
     last_mean = dict(by_k.select("encoder", "mean").iter_rows())
     table = max(results.tables, key=lambda table: last_mean[table.encoder])
@@ -256,7 +255,6 @@ def _draw_folds(ax: "Axes", example: ExampleEpisode) -> None:
     """
     folds = len(next(iter(example.segments.values()))) - 1
     width = min(MAX_FOLD_IN, ALL_FOLDS_IN / folds)
-    tops = ROWS_IN + ROW_IN * np.arange(len(example.segments))
     _write(ax, FOLDS_IN, HEADINGS_IN, "segments of each class, by fold", ha="left")
     for fold in (*range(folds), COMMON_FOLD):
         heading = str(fold)
@@ -303,7 +301,6 @@ def _draw_rows(ax: "Axes", example: ExampleEpisode) -> None:
         weight = "bold" if is_label else "normal"
         _write(ax, TEXT_IN, y, name, weight=weight, **LEFT)
         support = episode.support[label]
-        segments = example.segments[label]
         pool = sum(segments) - segments[example.fold]
         enough = len(support) >= episode.k
         drawn = episode.k if enough else f"{len(support)} of {episode.k}"

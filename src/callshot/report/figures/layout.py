@@ -273,11 +273,9 @@ class PageLayout:
             columns = 2
         width_in = (PAGE_WIDTH_IN - self.left_in) / max(columns, 2)
         row_in = max(self.row_in, 0.75 * width_in)
-        rows = ceil(count / columns)
-        height_in = self.above_in + rows * row_in
+        height_in = self.above_in + ceil(count / columns) * row_in
         figure.set_size_inches(self.left_in + columns * width_in, height_in)
-        axes = add_panels(figure, count, columns, labels, self.heights)
-        return axes, width_in
+        return add_panels(figure, count, columns, labels, self.heights), width_in
 
     def plan_pages(
         self,
@@ -350,14 +348,12 @@ def add_panels(
         ax.set_visible(False)
     for number, stack in enumerate(stacks):
         is_left = number % columns == 0
-        is_last = number + columns >= count
         for ax, label in zip(stack, labels, strict=True):
             ax.set_ylabel(label if is_left else "")
             ax.tick_params(labelleft=is_left, labelbottom=False)
-        stack[-1].tick_params(labelbottom=is_last)
+        stack[-1].tick_params(labelbottom=number + columns >= count)
     if any(labels):
-        left_axes = stacks[:count:columns].ravel()
-        figure.align_ylabels(left_axes.tolist())
+        figure.align_ylabels(stacks[:count:columns].ravel().tolist())
     return stacks[:count]
 
 
@@ -392,12 +388,10 @@ def choose_ticks(shots: Shots, room_pt: float) -> list[int]:
         wanted = [i for i in range(len(shots)) if i == 0 or shots[i] % step == 0]
         for tick in wanted:
             half_pt = text_width_pt(str(shots[tick]), TICK_FONT) / 2
-            middle_pt = tick * pitch_pt
-            if middle_pt - half_pt >= end_pt + TICK_GAP_PT:
+            if tick * pitch_pt - half_pt >= end_pt + TICK_GAP_PT:
                 ticks.append(tick)
-                end_pt = middle_pt + half_pt
-        are_all = len(ticks) == len(shots)
-        if are_all or len(wanted) <= room_pt / TICK_ROOM_PT:
+                end_pt = tick * pitch_pt + half_pt
+        if len(ticks) == len(shots) or len(wanted) <= room_pt / TICK_ROOM_PT:
             break
     return ticks
 

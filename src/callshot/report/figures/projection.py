@@ -127,8 +127,7 @@ def draw_map(ax: "Axes", table: Vectors, labels: Sequence[str]) -> FloatArray:
         "rasterized": len(label) > MAX_SEGMENTS,
         "zorder": 3,
     }
-    is_shown = np.isin(label, np.array(labels, object))
-    others = points[~is_shown]
+    others = points[~np.isin(label, np.array(labels, object))]
     ax.scatter(others[:, 0], others[:, 1], color=SILVER, marker=".", **dots)
     centroids = []
     for number, name in enumerate(labels):
