@@ -7,11 +7,11 @@ INSTALL := $(BIN)/python -m pip install -q --no-compile
 # numba's cache looks at the age of one file, not of those it calls; a folder per text of the kernels is never stale.
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.numba/$(shell cat src/callshot/fewshot/kernels/*.py src/callshot/baselines/*.py | cksum | cut -d' ' -f1)
 
-.PHONY: demo demo-study test check docs bench package test-lowest test-full clean
+.PHONY: demo demo-study demo-scan test check docs bench package test-lowest test-full clean
 
 # Few steps need all cores all the time, so the night is scanned beside the study; what that prints comes after it.
 demo: | $(VENV)/ready
-	@$(MAKE) --no-print-directory -j 2 demo-study demo/detections.txt
+	@$(MAKE) --no-print-directory -j 2 demo-study demo-scan
 	@echo
 	@cat demo/calls.txt demo/detections.txt
 	@echo
@@ -56,11 +56,10 @@ demo/night/README.md: | $(VENV)/ready
 
 LEARN_DEMO := learn demo/night/examples/recordings --annotations demo/night/examples/raven --store demo/store --out demo/calls.npz
 demo/calls.npz: demo/night/README.md demo/encoder
-	$(BIN)/callshot $(LEARN_DEMO) --encoder $$(cat demo/encoder) > demo/calls.txt 2>&1 || { cat demo/calls.txt; exit 1; }
+	{ $(BIN)/callshot $(LEARN_DEMO) --encoder $$(cat demo/encoder) || $(BIN)/callshot $(LEARN_DEMO) --encoder mfcc; } > demo/calls.txt 2>&1 || { cat demo/calls.txt; exit 1; }
 
-demo/detections.txt: demo/calls.npz
-	$(BIN)/callshot scan demo/calls.npz demo/night/recordings --out demo/detections > $@.part 2>&1 || { cat $@.part; exit 1; }
-	@mv $@.part $@
+demo-scan: demo/calls.npz
+	$(BIN)/callshot scan demo/calls.npz demo/night/recordings --out demo/detections > demo/detections.txt 2>&1 || { cat demo/detections.txt; exit 1; }
 
 test: $(VENV)/ready-to-test
 	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
