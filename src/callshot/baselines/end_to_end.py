@@ -76,8 +76,9 @@ def score_end_to_end(
     """Train a transformer outside each fold, and score its queries.
 
     Return log-odds (rows, outputs), averaged over frames, NaN in the common fold, and metadata.
-    `signals` are at 16 kHz. `targets` is (rows, outputs), `groups` the recording
-    of each row, `init` a file with weights to start from.
+    `signals` are at 16 kHz, one per row. `targets` (rows, outputs) says which outputs are true,
+    `names` are of the outputs, `groups` is the recording of each row, `init` a file with weights to
+    start from.
     """
     check_length("signals", len(signals), len(targets))
     check_examples(targets, fold, names)
@@ -111,6 +112,7 @@ def score_end_to_end(
     jobs = []
     for number in range(int(fold.max()) + 1):
         rows = np.flatnonzero(fold != number)
+        # What else decides the weights: a saved training with other facts is not continued.
         facts = {"outputs": list(names), "rows": data.fingerprint(rows)}
         job = TrainingJob(
             make,
@@ -176,7 +178,8 @@ class FrameClassifier(nn.Module):
     ) -> Tensor:
         """Return log-odds (crops, columns, outputs) of frames (crops, 16 × columns, 128).
 
-        On a GPU the encoder computes in bfloat16.
+        A column is 16 frames, cut into 8 patches of 16 frames × 16 bands. On a GPU the encoder
+        computes in bfloat16.
         """
         columns = frames.unflatten(1, (-1, PATCH))  # (crops, columns, 16, 128)
         bands = columns.unflatten(-1, (COLUMN_PATCHES, PATCH))
@@ -200,7 +203,10 @@ class FrameClassifier(nn.Module):
     def log_odds(
         self, crops: Crops, dropout: Dropout = no_dropout
     ) -> tuple[Tensor, Mask]:
-        """Return the log-odds of crops, (crops, columns, outputs), and a mask of real columns."""
+        """Return the log-odds of crops, (crops, columns, outputs), and a mask of real columns.
+
+        The mask (crops, columns) is None if no crop is shorter than the others.
+        """
         start = self.data.table.start[crops.row] + crops.first
         length = crops.columns * PATCH
         index, is_real = padded_index(start, length)  # both (frames, crops)
@@ -239,11 +245,11 @@ class FrameClassifier(nn.Module):
         total = np.zeros(self.data.label.shape)
         count = np.zeros((len(total), 1))
         crops = window_crops(self.data.table.lengths, rows)
-        for batch in batch_crops(crops, SCORING_BATCH):
+        for batch in batch_crops(crops, SCORING_BATCH):  # a long row has several crops
             with torch.inference_mode():
                 log_odds, mask = self.log_odds(batch)
                 log_odds = log_odds.double()
-                if mask is not None:
+                if mask is not None:  # columns that are padding count as 0
                     log_odds = log_odds * mask[:, :, None]
                 sums = log_odds.sum(dim=1).cpu().numpy()
             columns = batch.columns[:, None]
@@ -254,13 +260,14 @@ class FrameClassifier(nn.Module):
     def loss(self, scores: FloatArray, rows: IntArray) -> float:
         """Return the cross-entropy of log-odds; both sides of each output count the same."""
         truth = self.data.label[rows]
+        # log(1 + exp(∓score)) is −log of the probability of the true side.
         losses = np.logaddexp(0.0, np.where(truth, -scores, scores))
         weights = balanced_weights(truth, truth)
         return float(np.average(losses, weights=weights))
 
 
 def balanced_weights(truth: BoolArray, label: BoolArray) -> FloatArray:
-    """Return a weight for each entry of `label` that balances positives and negatives.
+    """Return a weight for each entry of `label` (…, outputs) that balances positives and negatives.
 
     With these weights both sides of each output sum to the same in `truth` (rows, outputs).
     """
@@ -277,7 +284,7 @@ def frame_loss(log_odds: Tensor, mask: Mask, truth: Tensor, weights: Tensor) -> 
     `truth` and `weights` are (crops, outputs). The mean is over the real columns of each crop
     first, then over crops and outputs.
     """
-    target = truth[:, None].expand_as(log_odds)
+    target = truth[:, None].expand_as(log_odds)  # the same in every column of a crop
     losses = nn.functional.binary_cross_entropy_with_logits(
         log_odds, target, reduction="none"
     )

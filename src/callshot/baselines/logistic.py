@@ -111,8 +111,8 @@ def choose_c(episodes: Episodes, query_fold: int, check: Check = never_stop) -> 
             check()
             logits_by_c.append(logits)
         logits_by_fold.append(logits_by_c)
-    best_rank: tuple[float, ...] = (-np.inf,)
-    best_c = DEFAULT_C
+    best_rank: tuple[float, ...] = (-np.inf,)  # AUROC, then accuracy
+    best_c = DEFAULT_C  # where AUROC is NaN for every C
     for c, *logits_of_folds in zip(C_GRID, *logits_by_fold, strict=True):
         values = measure(inner, gather_log_odds(inner, logits_of_folds))
         metrics = ("auroc", "accuracy")
@@ -129,11 +129,14 @@ def score_each(
     c_values: tuple[float, ...],
     tolerance: float = EXACT,
 ) -> Iterator[FloatArray]:
-    """Train on the other folds with each C; yield the logits (queries, classes) of a fold."""
+    """Train on the other folds with each C; yield the logits (queries, classes) of a fold.
+
+    The objective of a fit may be `tolerance` above its optimum.
+    """
     is_support = episodes.fold != query_fold
     vectors = episodes.vectors[is_support]
     label = episodes.label[is_support]
-    # Each distinct query is multiplied once, so that equal ones tie.
+    # Each distinct query is multiplied once, so that equal ones tie: `place` has its number.
     queries, place = episodes.distinct_at(np.flatnonzero(~is_support))
     classes = len(episodes.classes)
     for layer in fit_each(vectors, label, classes, c_values, tolerance):
@@ -150,13 +153,17 @@ def score_whole_support(
     reaches_all = shots[-1] >= split.largest_pool
     if not (reaches_all and engine.protocol.distinct):
         return None
-    return next(score_each(engine.episodes, split.fold, (c,))).T
+    logits = next(score_each(engine.episodes, split.fold, (c,)))  # (queries, classes)
+    return logits.T
 
 
 def gather_log_odds(
     episodes: Episodes, logits_of_folds: Sequence[FloatArray]
 ) -> FloatArray:
-    """Return the log-odds (rows, classes) of logits (queries, classes) of each fold; else NaN."""
+    """Return log-odds (rows, classes) from each fold's logits (queries, classes).
+
+    They are NaN in the common fold.
+    """
     scores = np.full(episodes.relevant.shape, np.nan)
     for fold, logits in enumerate(logits_of_folds):
         scores[episodes.fold == fold] = log_odds(logits)
@@ -164,12 +171,15 @@ def gather_log_odds(
 
 
 def support_side(episodes: Episodes, query_fold: int) -> Episodes:
-    """Return the rows outside a fold as episodes with one label per row and at most four folds."""
+    """Return the rows outside a fold as episodes with one label per row and at most four folds.
+
+    On these inner folds C is chosen.
+    """
     rows = np.flatnonzero(episodes.fold != query_fold)
     label = episodes.label[rows]
     fold = episodes.fold[rows]
     count = min(episodes.folds - 1, INNER_FOLDS)
-    is_later = fold > query_fold
+    is_later = fold > query_fold  # one less, as the fold of the queries is missing
     inner_fold = (fold - is_later) % count
     inner_fold[fold == COMMON_FOLD] = COMMON_FOLD
     classes = len(episodes.classes)
@@ -211,14 +221,16 @@ def fit_each(
         for c in c_values:
             weight, bias, gap = solver.solve(c, tolerance * min(c, 1.0))
             check_optimum(gap, c, tolerance)
+            # From standardised rows back to vectors.
             weight = weight / deviation
             yield LinearLayer(weight, bias - weight @ mean)
         return
-    problem = make_problem(rows, label, DEFAULT_C)
+    problem = make_problem(rows, label, DEFAULT_C)  # C is replaced below
     unknowns = np.zeros((classes, len(problem.columns)))
     bias = np.zeros(classes)
     for c in c_values:
         next_problem = problem._replace(c=c)
+        # Changes `unknowns` and `bias` in place: the next fit starts there.
         gap = solve(next_problem, tolerance * min(c, 1.0), unknowns, bias)
         check_optimum(gap, c, tolerance)
         yield LinearLayer(*unscale(unknowns, bias, rows, mean, deviation))
@@ -233,7 +245,8 @@ def unscale(
 ) -> tuple[FloatArray, FloatArray]:
     """Turn a fit on standardised rows into the weight and bias for vectors that are not.
 
-    With few rows, `unknowns` are coefficients of the rows, else weights (classes, dimensions).
+    With few rows, `unknowns` are coefficients of the rows (classes, rows), else weights (classes,
+    dimensions). Return the weight (classes, dimensions) and the bias (classes).
     """
     weight = unknowns
     if len(rows) <= len(mean):
@@ -252,7 +265,7 @@ def check_c(c: float) -> None:
 
 
 def check_optimum(gap: float, c: float, tolerance: float) -> None:
-    """Check that the objective of a fit is at most `gap` above its optimum."""
+    """Check that `gap`, how far a fit's objective may be above its optimum, is small."""
     is_near = gap <= max(1e-6, tolerance)  # false for NaN
     if not is_near:
         raise OptionError(
@@ -351,7 +364,7 @@ def shared_logits(
     It returns the logits (draws, shots, classes, queries).
     """
     whole, fit = draw_fitter(c, engine, split, shots, spread)
-    # Each distinct query is multiplied once, so that equal ones tie.
+    # Each distinct query is multiplied once, so that equal ones tie: `place` has its number.
     queries, place = engine.episodes.distinct_at(split.rows)
     classes = len(engine.episodes.classes)
 
@@ -387,7 +400,7 @@ def query_logits(
     whole, fit = draw_fitter(c, engine, split, shots, spread)
 
     def fill(span: slice) -> None:
-        """Train on the draws of the queries in `span`, and fill in the logits of these."""
+        """Train on the draws of the queries in `span`, and fill in the logits of these queries."""
         for position in range(span.start, span.stop):
             query = int(split.rows[position])
             vector = engine.episodes.vectors[query]
@@ -432,8 +445,9 @@ def fit_nested(
 ) -> Layers:
     """Train on the first rows of a draw, for each of the growing sizes; start from the fit before.
 
-    Return the weight (sizes, classes, dimensions) and the bias (sizes, classes) of every fit, for
-    vectors that are not standardised.
+    `vectors` (rows, dimensions) and `label` (rows) are in the order of the draw. Return the weight
+    (sizes, classes, dimensions) and the bias (sizes, classes) of every fit, for vectors that are
+    not standardised.
     """
     weights = np.zeros((len(sizes), classes, vectors.shape[1]))
     biases = np.zeros((len(sizes), classes))

@@ -135,10 +135,11 @@ def choose_cell(
             "be held out to choose a network; name one"
         )
     searches = run_jobs(jobs, search, context)
+    # A network with nothing to hold out has no losses: NaN, which the mean leaves out.
     lowest = [np.nanmin(losses) if losses else np.nan for losses in searches]
-    # Jobs are in the order of splits, cells and networks; some have nothing to hold out.
+    # Jobs are in the order of splits, cells and networks.
     by_network = np.reshape(lowest, (episodes.folds, len(CELLS), networks))
-    table = np.nanmean(by_network, axis=2)
+    table = np.nanmean(by_network, axis=2)  # (splits, cells)
     names = list(CELLS)
     cells = tuple(names[number] for number in table.argmin(axis=1))
     return cells, dict(zip(names, table.T.tolist(), strict=True))
@@ -175,7 +176,7 @@ def plan_jobs(
     check_examples(is_class, episodes.fold, classes)
     require_torch(context.network_device)
 
-    @cache
+    @cache  # splits that average as many frames share one table
     def load(step: int) -> BatchData:
         table = stack_sequences(sequences, step)
         return BatchData.load(table, label, groups, context.network_device)
@@ -185,6 +186,7 @@ def plan_jobs(
         step = _frames_per_step(episodes, sequences, fold)
         data = load(step)
         rows = np.flatnonzero(episodes.fold != fold)
+        # What else decides the weights: a saved training with other facts is not continued.
         facts = {
             "classes": classes,
             "rows": data.fingerprint(rows),
@@ -215,7 +217,10 @@ def plan_jobs(
 
 
 def _frames_per_step(episodes: Episodes, sequences: Sequences, fold: int) -> int:
-    """Return how many frames are averaged to one step of the median sequence outside a fold."""
+    """Return how many frames are averaged to one step of a network, in the split of a fold.
+
+    The median sequence outside the fold then has at most `MAX_STEPS` steps.
+    """
     rows = np.flatnonzero(episodes.fold != fold)
     lengths = [len(sequences[row]) for row in rows.tolist()]
     return max(1, math.ceil(np.median(lengths) / MAX_STEPS))
@@ -272,8 +277,9 @@ class RecurrentNetwork(nn.Module):
     def forward(
         self, frames: Tensor, mask: Tensor, dropout: Dropout = no_dropout
     ) -> Tensor:
-        """Return logits (rows, classes) of frames (times, rows, dimensions), real where `mask` is.
+        """Return logits (rows, classes) of frames (times, rows, dimensions).
 
+        `mask` (times, rows) is true where a frame is real, not padding.
         Packed sequences would give the same as the mask, but their backward pass takes 3 to 18
         times as long on a CPU.
         """
@@ -321,6 +327,7 @@ class RecurrentNetwork(nn.Module):
         data = self.data
         classes = self.config.classes
         counts = np.bincount(data.label[rows], minlength=classes)
+        # Mean 1 over rows
         weights = (len(rows) / (classes * counts)).astype(np.float32)
         for batch in batches:
             logits = self.logits(batch, dropout)
@@ -348,7 +355,7 @@ class RecurrentNetwork(nn.Module):
 
 def balanced_loss(scores: FloatArray, label: IntArray) -> float:
     """Return the cross-entropy of log-probabilities (rows, classes), averaged over the classes."""
-    losses = -scores[np.arange(len(label)), label]
+    losses = -scores[np.arange(len(label)), label]  # of each row's own class
     classes = np.unique(label)
     means = [losses[label == number].mean() for number in classes]
     return float(np.mean(means))

@@ -113,6 +113,7 @@ def train_dataset(
         tasks.append(partial(train_end_to_end, *inputs, signals))
     if options.published:
         published = partial(score_aerd_package, encoders[0], options.published)
+        # It trains nothing, so it needs no context.
         tasks.append(lambda _: BaselineResults(published(protocol, signals)))
     context = context.for_share(1 / max(1, len(tasks)))
     results = [task(context) for task in tasks]
@@ -146,6 +147,7 @@ def train_logistic(
     )
     is_chosen = options.C is None and encoder_data.episodes.folds > 2
     choice = " by inner folds" if is_chosen else ""
+    # One C if it is the same in all splits.
     shown = c_values[:1] if len(set(c_values)) == 1 else c_values
     listed = ", ".join(f"{c:g}" for c in shown)
     how = f"C{choice}: {listed}"
@@ -270,7 +272,7 @@ def find_cell(encoder_data: EncoderDataset, cell: str) -> str | None:
         return None
     if cell != PAPER_CELL:
         return cell
-    encoder = encoder_data.table.encoder.partition("[")[0]
+    encoder = encoder_data.table.encoder.partition("[")[0]  # without [options]
     return PAPER_CELLS.get((encoder, encoder_data.dataset.known_corpus))
 
 

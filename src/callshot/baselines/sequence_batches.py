@@ -101,12 +101,13 @@ class BatchData:
         label = self.label[rows]
         if label.ndim == 1:  # class numbers already
             return label
+        # Otherwise (rows, outputs).
         rows_with_label = label.sum(axis=0)
         # How many rows have each label; larger than any count for labels that a row does not have.
         counts = np.where(label, rows_with_label, len(label) + 1)
         rarest = counts.argmin(axis=1)
-        rarest[~label.any(axis=1)] = label.shape[1]
-        _, number = np.unique(rarest, return_inverse=True)
+        rarest[~label.any(axis=1)] = label.shape[1]  # a number of its own: no label
+        _, number = np.unique(rarest, return_inverse=True)  # without gaps
         return number
 
     def fingerprint(self, rows: IntArray) -> str:
@@ -123,7 +124,10 @@ class BatchData:
 
 
 def stack_sequences(sequences: Sequences, step: int = 1) -> FrameTable:
-    """Put sequences into one table; every `step` frames are averaged to one."""
+    """Put sequences (frames, dimensions) into one table; every `step` frames are averaged to one.
+
+    The last frame of a sequence may be the mean of fewer.
+    """
     parts = []
     for sequence in sequences:
         if step > 1:
@@ -196,7 +200,10 @@ def padded_index(start: IntArray, lengths: IntArray) -> tuple[IntArray, BoolArra
 def random_batches(
     table: FrameTable, rows: IntArray, size: int, rng: np.random.Generator
 ) -> list[IntArray]:
-    """Return all rows in random batches of rows of similar length, as padding costs time."""
+    """Return all rows in random batches of rows of similar length, as padding costs time.
+
+    Rows in random order are cut into parts of several batches, and each part is sorted by length.
+    """
     batches = []
     for run in split_batches(rng.permutation(rows), size * SORTED_BATCHES):
         batches += sorted_batches(run, table.lengths[run], size)
@@ -217,15 +224,16 @@ def split_batches(rows: NDArray[Any], size: int) -> list[NDArray[Any]]:
 def assign_inner_folds(label: IntArray, groups: IntArray, count: int) -> IntArray:
     """Assign recordings to `count` folds so that each class is spread evenly; return rows' folds.
 
-    Recordings with the largest share of a class come first; each goes to the fold that has least of
-    its classes so far.
+    `label` and `groups` are the class and the recording of each row. Recordings with the largest
+    share of a class come first; each goes to the fold that has least of its classes so far.
     """
-    recording = first_rows(groups)
+    recording = first_rows(groups)  # each recording is named by its first row
     counts = np.bincount(label)
     # The share of each class in each recording, at its first row. Other rows have no share.
     shares = np.zeros((len(label), len(counts)))
     np.add.at(shares, (recording, label), 1.0 / counts[label])
     largest = shares.max(axis=1)
+    # Share of each class in each fold so far
     filled = np.zeros((count, shares.shape[1]))
     fold = np.zeros(len(label), np.int64)
     for row in np.argsort(-largest, kind="stable"):
@@ -247,7 +255,10 @@ def first_rows(groups: IntArray) -> IntArray:
 def held_out_rows(
     label: IntArray, groups: IntArray, count: int, number: int
 ) -> BoolArray:
-    """Return a mask of the rows of inner fold `number`; the other folds keep all classes."""
+    """Return a mask of the rows of inner fold `number`; the other folds keep all classes.
+
+    A class that only this fold has gives its first recording back to the others.
+    """
     held_out = assign_inner_folds(label, groups, count) == number
     for missing in np.setdiff1d(label, label[~held_out]):
         first = np.argmax(label == missing)
@@ -311,6 +322,7 @@ def log_mel(signal: Signal, front_end: FrontEnd = AERD_FRONT_END) -> Frames:
         audible = np.maximum(power, MIN_POWER)
         logarithms.append(np.log(audible))
     centred = np.concatenate(logarithms) - front_end.mean
+    # A deviation of ½, as the models expect
     scaled = centred / (2.0 * front_end.deviation)
     return scaled.astype(np.float32)
 
@@ -326,7 +338,8 @@ def _mel_filters() -> FloatArray:
     """Return the weight of each FFT point in each mel band, (bands, points), as Kaldi has it."""
     points_hz = np.arange(FFT_POINTS // 2 + 1) * RATE_HZ / FFT_POINTS
     points_and_ends = np.array([*points_hz, LOW_HZ, HIGH_HZ])
-    *points, lowest, highest = 1127.0 * np.log1p(points_and_ends / 700.0)
+    *points, lowest, highest = 1127.0 * np.log1p(points_and_ends / 700.0)  # in mel
+    # Band n is a triangle from edge n over edge n + 1 to edge n + 2.
     edges = np.linspace(lowest, highest, BANDS + 2)[:, None]
     left = edges[:-2]
     centre = edges[1:-1]
@@ -355,7 +368,10 @@ class Crops(NamedTuple):
 
 
 def window_crops(lengths: IntArray, rows: IntArray) -> Crops:
-    """Cut rows into the fewest windows of at most 64 columns, of about the same length."""
+    """Cut rows into the fewest windows of at most 64 columns, of about the same length.
+
+    `lengths` are the numbers of frames of all rows, `rows` the ones to cut.
+    """
     crops = []
     for row in rows.tolist():
         columns = np.arange(lengths[row] // PATCH)
@@ -366,10 +382,13 @@ def window_crops(lengths: IntArray, rows: IntArray) -> Crops:
 
 
 def random_crops(lengths: IntArray, rows: IntArray, rng: np.random.Generator) -> Crops:
-    """Cut one part of at most 64 columns out of each row, at a random place."""
+    """Cut one part of at most 64 columns out of each row, at a random place.
+
+    `lengths` are the numbers of frames of all rows, `rows` the ones to cut.
+    """
     frames = lengths[rows]
     columns = np.minimum(frames // PATCH, MAX_COLUMNS)
-    last = frames - columns * PATCH
+    last = frames - columns * PATCH  # where a part can begin at the latest
     first = rng.integers(0, last, endpoint=True)
     return Crops(rows, first, columns)
 

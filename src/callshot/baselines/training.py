@@ -103,7 +103,10 @@ def check_length(name: str, length: int, rows: int) -> None:
 
 
 def check_examples(truth: BoolArray, fold: IntArray, names: Sequence[str]) -> None:
-    """Check that each class of `truth` (rows, classes) has enough examples outside every fold."""
+    """Check that each class of `truth` (rows, classes) has enough examples outside every fold.
+
+    `fold` is the fold of each row, numbered from 0; `names` are of the classes.
+    """
     for number in range(int(fold.max()) + 1):
         counts = truth[fold != number].sum(axis=0)
         for name, count in zip(names, counts.tolist(), strict=True):
@@ -120,7 +123,8 @@ def run_jobs(
 ) -> list[Outcome]:
     """Call work(job, pool) for all jobs, several at a time; return the outcomes in order.
 
-    If one fails, the others stop after their current batch. On a GPU each job has its own stream.
+    If one fails, the others stop after their current batch. On a GPU each job has its own stream
+    (a queue of kernels), so that jobs do not wait for each other.
     """
     import torch
 
@@ -158,7 +162,7 @@ def _reproducible_torch() -> Iterator[None]:
     precision = rnn.fp32_precision
     enabled = onednn.enabled
     torch.set_num_threads(1)
-    rnn.fp32_precision = "ieee"
+    rnn.fp32_precision = "ieee"  # full precision, not TF32
     # torch switches it off for good after bfloat16 products on a CPU that has none.
     onednn.enabled = True
     try:
@@ -259,7 +263,8 @@ def run_epoch(network: Any, optimizer: Any, rows: IntArray, epoch: int) -> None:
 
     batches = random_batches(network.data.table, rows, config.batch_size, rng)
     losses = network.losses(rows, batches, rng, drop)
-    for step, loss in enumerate(losses, 1 + epoch * len(batches)):
+    first_step = 1 + epoch * len(batches)  # counted from the first epoch on
+    for step, loss in enumerate(losses, first_step):
         warmup = min(1.0, step / config.warmup_steps)
         optimizer.param_groups[0]["lr"] = config.peak_learning_rate * warmup
         optimizer.zero_grad()
@@ -348,7 +353,10 @@ class TrainingJob:
         return folder / f"{place}-{self.name}-{digest}.safetensors"
 
     def read(self) -> tuple[Checkpoint, Tensors]:
-        """Return how far earlier runs got, and the tensors they saved, after checking the file."""
+        """Return how far earlier runs got, and the tensors they saved, after checking the file.
+
+        Without a file, it is a training that has not begun.
+        """
         if self.context.folder is None:
             return Checkpoint(), {}
         remove_unfinished(self.context.folder, f"{self.path.stem}*")
@@ -388,7 +396,7 @@ class TrainingJob:
             temporary.write_bytes(save(arrays, {HEADER: text}))
 
     def _checksum(self, facts: Metadata, tensors: Tensors) -> str:
-        """Return a hash of the content and the name, which has a hash of the key."""
+        """Return a hash of the content and of the file's name, which has a hash of the key."""
         from safetensors.torch import save
 
         text = f"{self.path.name} {json.dumps(facts, sort_keys=True)}"
@@ -405,12 +413,13 @@ class TrainingJob:
     ) -> tuple[Any, list[float]]:
         """Train on some rows for up to `epochs`; return the network and held-out losses.
 
-        A `phase` that was saved is continued. Held-out rows add a loss after each epoch, and the
-        phase ends when it stops falling. The training can stop before each batch, and is saved
-        after each epoch.
+        A `phase` (`search` or `all`) that was saved is continued. Held-out rows add a loss to
+        `losses` after each epoch, and the phase ends when it stops falling. The training can stop
+        before each batch, and is saved after each epoch.
         """
         network = self.make(self.data, self.config)
         optimizer = start_training(network, rows)
+        # Called before each batch: raises if all jobs are to stop.
         network.register_forward_pre_hook(lambda *_: pool.check_stopped())
         epoch = 0
         tensors: Tensors = {}
@@ -422,6 +431,7 @@ class TrainingJob:
             network.load_state_dict(
                 {name: tensors[name] for name in network.state_dict()}
             )
+            # The file has the optimizer's tensors under `optimizer.PARAMETER.NAME`, as saved below.
             state = optimizer.state_dict()
             for number in state["param_groups"][0]["params"]:
                 state["state"][number] = {
@@ -430,7 +440,8 @@ class TrainingJob:
                 }
             optimizer.load_state_dict(state)
         while epoch < epochs:
-            is_stale = epoch - best_epoch(losses) >= self.config.patience
+            epochs_since_best = epoch - best_epoch(losses)
+            is_stale = epochs_since_best >= self.config.patience
             if held_out is not None and is_stale:
                 break
             run_epoch(network, optimizer, rows, epoch)
@@ -454,7 +465,11 @@ class TrainingJob:
 
 
 def search(job: TrainingJob, pool: Pool) -> list[float]:
-    """Train without held-out rows until their loss stops falling; return it for each epoch."""
+    """Train without held-out rows until their loss stops falling; return it for each epoch.
+
+    The list is empty if nothing can be held out. A search that an earlier run ended is not done
+    again.
+    """
     if job.saved.phase != "search":
         return job.saved.losses
     losses: list[float] = []
@@ -478,6 +493,7 @@ def score_queries(job: TrainingJob, pool: Pool) -> tuple[FloatArray, int]:
     losses = search(job, pool)
     epochs = best_epoch(losses) or UNSEARCHED_EPOCHS
     if job.saved.phase == "finished":
+        _, weights = job.read()
         network = job.make(job.data, job.config)
         network.register_forward_pre_hook(lambda *_: pool.check_stopped())
         _, weights = job.read()
@@ -496,7 +512,10 @@ def score_queries(job: TrainingJob, pool: Pool) -> tuple[FloatArray, int]:
 def run_trainings(
     jobs: Sequence[TrainingJob], context: TrainingContext
 ) -> tuple[FloatArray, Metadata]:
-    """Train all networks; return the mean scores (rows, outputs) of all queries, and metadata."""
+    """Train all networks; return the mean scores (rows, outputs) of all queries, and metadata.
+
+    The networks of one fold are averaged; rows of the common fold are NaN.
+    """
     outcomes = run_jobs(jobs, score_queries, context)
     scores_by_fold: dict[int, list[FloatArray]] = {}  # of each network
     epochs: dict[int, list[int]] = {}

@@ -266,7 +266,7 @@ def _validate(
     if reset is None:
         check_is_fitted(model)
         vectors = validate_data(model, X, reset=False, dtype=np.float64)
-        return vectors, np.zeros(len(vectors))
+        return vectors, np.zeros(len(vectors))  # queries have no labels
     vectors, label = validate_data(model, X, y, reset=reset, dtype=np.float64)
     check_classification_targets(label)
     return vectors, label
@@ -277,7 +277,7 @@ def _validate_alone(
 ) -> tuple[FloatArray, Labels]:
     """Return what `_validate` does where scikit-learn is not installed.
 
-    `reset` is True in `fit`, False where labels are compared, None where there are none.
+    `reset` is True in `fit`, False where `partial_fit` adds examples, None where X are queries.
     """
     vectors = np.asarray(X, np.float64)
     label = np.zeros(len(vectors)) if reset is None else np.asarray(y)

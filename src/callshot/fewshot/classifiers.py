@@ -90,17 +90,20 @@ def equalise_encoders(support: FloatArray, dimensions: Sequence[int]) -> Transfo
     for part in np.split(support, np.cumsum(dimensions)[:-1], axis=1):
         # Two vectors have twice the mean squared distance of a vector from the mean.
         variance = part.var(axis=0).sum()
-        scales.append(np.sqrt(2 * variance) or 1.0)
+        scales.append(np.sqrt(2 * variance) or 1.0)  # 1 where all rows are equal
     divisor = np.repeat(scales, dimensions)
     return lambda vectors: vectors / divisor
 
 
 def whiten(support: FloatArray) -> Transform:
-    """Return a transform after which distances are Mahalanobis distances (see `ledoit_wolf`)."""
+    """Return a transform after which distances are Mahalanobis distances (see `ledoit_wolf`).
+
+    It is fitted to `support` (rows, dimensions).
+    """
     from scipy.linalg import solve_triangular
 
     mean, covariance = ledoit_wolf(support)
-    lower = np.linalg.cholesky(covariance)
+    lower = np.linalg.cholesky(covariance)  # covariance = lower · lowerᵀ
 
     def transform(vectors: FloatArray) -> FloatArray:
         whitened = solve_triangular(lower, (vectors - mean).T, lower=True)
@@ -112,8 +115,8 @@ def whiten(support: FloatArray) -> Transform:
 def ledoit_wolf(vectors: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the mean and the shrunk covariance of vectors (rows, dimensions).
 
-    The covariance has an inverse: its shrinkage is at least 1e-8, and the identity stands for that
-    of vectors that do not vary.
+    The covariance always has an inverse: its shrinkage is at least 1e-8, and vectors that do not
+    vary get the identity.
 
     >>> ledoit_wolf(np.array([[0.0, 1.0], [0.0, 3.0], [3.0, 2.0]]))[1].round(4)
     array([[1.3333, 0.    ],
@@ -144,7 +147,8 @@ def shrink_covariance(centred: FloatArray) -> FloatArray:
     if signal > 0:
         shrinkage = min(max(noise / signal, MIN_SHRINKAGE), 1.0)
     covariance *= 1.0 - shrinkage
-    covariance.flat[:: dimensions + 1] += shrinkage * (scale or 1.0)
+    diagonal = slice(None, None, dimensions + 1)  # of the flat matrix
+    covariance.flat[diagonal] += shrinkage * (scale or 1.0)  # 1 if all values are 0
     return covariance
 
 

@@ -139,7 +139,7 @@ class EncoderDataset:
         return Evaluation(
             corpus=dataset.corpus,
             complete_shots=complete_shots(dataset.classes),
-            queries=int((self.episodes.fold >= 0).sum()),
+            queries=int((self.episodes.fold != COMMON_FOLD).sum()),
             classes=dataset.classes,
             folds=dataset.folds,
             segments=self.table.spans,
@@ -159,6 +159,7 @@ def describe_labels(
     the labels 'Roar ', 'roar' differ only in space or case; they count as different classes
     only in the column labels, never a segment's own label: 'roar, rumble'
     """
+    # Labels by their text without case and extra space
     similar: dict[str, list[str]] = {}
     for name in sorted(set(table.label)):
         similar.setdefault(" ".join(name.split()).casefold(), []).append(name)
@@ -198,9 +199,10 @@ def list_duplicates(corpus: str, table: Vectors, folds: Folds) -> Frame:
 def describe_leaks(duplicates: Frame, folds: Folds) -> Iterator[str]:
     """Yield a note for each encoder with equal vectors on both sides of a split.
 
-    `duplicates` are rows of DUPLICATES.
+    `duplicates` are rows of DUPLICATES: segments in groups of equal vectors.
     """
     is_query = pl.col("fold") != COMMON_FOLD
+    # If only the common fold gives examples, equal queries in two folds do no harm.
     side = is_query if folds.only_common else pl.col("fold")
     is_leak = side.n_unique().over("encoder", "group") > 1
     leaks = duplicates.filter(is_leak)

@@ -79,6 +79,7 @@ def compare_encoders(
     for curve in split_curves(values):
         curves_of_encoder = curves.setdefault(curve["encoder"][0], {})
         curves_of_encoder[curve.select(PAIR_KEY).row(0)] = curve
+    # For a curve of one encoder alone: an error, as its k differ
     no_curve = values.clear()
     samples_at_k = ("k", pl.col("value").list.len())
     for one, other in combinations(curves, 2):
@@ -128,8 +129,9 @@ def subtract_baseline(curve: pl.DataFrame, baseline: Mapping[str, Any]) -> Float
     array([[0.25, 0.  ]])
     """
     samples = value_matrix(curve)
-    columns = {"total": "samples", MEAN: "mean_samples"}
-    paired = baseline.get(columns.get(curve["spread"][0], ""))
+    column_of_spread = {"total": "samples", MEAN: "mean_samples"}
+    column = column_of_spread.get(curve["spread"][0])
+    paired = baseline.get(column) if column else None
     if not paired:
         return samples - float(baseline["value"])
     common = min(samples.shape[1], len(paired))
@@ -256,7 +258,7 @@ def simultaneous_factor(differences: FloatArray) -> float:
 
 
 def _standard_deviation(differences: FloatArray) -> FloatArray:
-    """Return the standard deviation of each row; one of the size of rounding errors counts as 0."""
+    """Return each row's standard deviation (rows); one as small as rounding errors counts as 0."""
     deviation = differences.std(axis=1)
     return np.where(deviation <= ROUNDING, 0.0, deviation)
 
@@ -301,7 +303,7 @@ def find_crossovers(
     >>> find_crossovers(centroid, baselines).select("k_mean", "k_clear").row(0)
     (2, 3)
     """
-    # Filters of frames for every pair of curves would take longer than all else.
+    # Split once: filters of frames for every pair of curves would take longer than all else.
     curves = split_curves(values)
     keys = [curve.select(CURVE_COLUMNS).row(0) for curve in curves]
     pairs = []
@@ -348,24 +350,28 @@ def _crossover(
 ) -> dict[str, Any]:
     """Return a row of CROSSOVERS from the rows of DIFFERENCES of one curve and baseline.
 
-    Shots without an interval do not count for `k_clear`; an undefined difference is not clear.
+    `labels` is what the baseline is trained on: all labels, or those of k examples. Shots without
+    an interval do not count for `k_clear`; an undefined difference is not clear.
     """
     has_interval = pl.col("low").is_not_null()
     is_undefined = pl.col("mean").is_nan()
     compared = difference.filter(has_interval | is_undefined)
-    clear = first_lasting(compared, AHEAD & pl.col("clear"))
+    first_clear = first_lasting(compared, AHEAD & pl.col("clear")) or {}
     return curve.select(CURVE_COLUMNS).row(0, named=True) | {
         "baseline": baseline,
         "labels": labels,
         "k_mean": k_mean,
-        "k_clear": (clear or {}).get("k"),
+        "k_clear": first_clear.get("k"),
     }
 
 
 def add_baselines(
     evaluation: Evaluation, baselines: pl.DataFrame, trained: pl.DataFrame | None = None
 ) -> Evaluation:
-    """Return an evaluation with differences from baselines (rows of BASELINES) and crossovers."""
+    """Return an evaluation with differences from baselines (rows of BASELINES) and crossovers.
+
+    `trained` are curves, rows of VALUES, of baselines that are trained at every k.
+    """
     values = evaluation.values
     last = evaluation.complete_shots
     between_encoders = compare_encoders(values, last)
@@ -383,6 +389,6 @@ def first_lasting(points: Frame, condition: pl.Expr) -> dict[str, Any] | None:
     >>> first_lasting(pl.DataFrame({"k": [1, 2, 3, 4]}), pl.col("k").is_in([1, 3, 4]))
     {'k': 3}
     """
-    later_failures = (~condition).cum_sum(reverse=True)
+    later_failures = (~condition).cum_sum(reverse=True)  # at and after each row
     lasting = points.filter(later_failures == 0)
     return None if lasting.is_empty() else lasting.row(0, named=True)

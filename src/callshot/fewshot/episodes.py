@@ -92,7 +92,10 @@ class Episodes:
         return distinct_rows(self.vectors)
 
     def distinct_at(self, rows: IntArray | slice) -> tuple[FloatArray, IntArray]:
-        """Return each distinct vector of some rows once, and its place there for each row."""
+        """Return each distinct vector of some rows once, and for each row its number among these.
+
+        With `vectors, place = distinct_at(rows)`, vectors[place] are the vectors of all the rows.
+        """
         vectors, index = self.distinct
         numbers, place = np.unique(index[rows], return_inverse=True)
         return vectors[numbers], place
@@ -164,6 +167,7 @@ def plan_episodes(
     try:
         classes = evaluated_classes(counts)
         class_number = {name: n for n, name in enumerate(classes)}
+        # −1: a row of a class that is not evaluated
         class_of_row = [class_number.get(name, -1) for name in embeddings.label]
         eligible = [row for row, n in enumerate(class_of_row) if n >= 0]
         eligible.sort(key=lambda row: (class_of_row[row], embeddings.segment[row]))
@@ -203,7 +207,7 @@ def plan_episodes(
 
 def make_split(episodes: Episodes, fold: int) -> Split:
     """Return the queries of one fold and the pools of examples for them."""
-    outside = episodes.is_support(fold)
+    outside = episodes.is_support(fold)  # the rows outside the fold of the queries
     rows = np.flatnonzero(episodes.fold == fold)
     label = episodes.label[outside]
     return Split(
@@ -239,7 +243,7 @@ def distinct_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
 
 
 def centre(vectors: NDArray[np.floating[Any]]) -> tuple[FloatArray, FloatArray]:
-    """Move the vectors near the origin, in float64; return them and the vector subtracted.
+    """Move vectors (rows, dimensions) near the origin; return them and the vector subtracted.
 
     2 c·z − |c|² loses digits when vectors are long against their distances. The vector subtracted
     is the mean, rounded in each dimension to a power-of-two fraction of the range, so that whole
@@ -247,6 +251,7 @@ def centre(vectors: NDArray[np.floating[Any]]) -> tuple[FloatArray, FloatArray]:
     """
     table = np.asarray(vectors, np.float64)
     largest = np.abs(table).max(initial=0.0)
+    # A range of infinity comes with values that are too large
     with np.errstate(over="ignore"):
         spread = table.max(axis=0) - table.min(axis=0)
     widest = spread.max(initial=0.0)
@@ -255,7 +260,7 @@ def centre(vectors: NDArray[np.floating[Any]]) -> tuple[FloatArray, FloatArray]:
             f"embeddings: values of up to {largest:.0e}, which differ by up to {widest:.0e}, are "
             "too large or too small to compute with; multiply or divide all vectors by a constant"
         )
-    _, exponent = np.frexp(spread)
+    _, exponent = np.frexp(spread)  # spread = mantissa · 2 ** exponent
     # Steps of 1/16 to 1/8 of the range, at least the smallest normal float.
     grid_exponent = np.maximum(exponent - 4, -1022)
     grid = np.ldexp(1.0, grid_exponent)
@@ -332,15 +337,15 @@ class Engine:
         return GpuRows(self.episodes, self.rule, self.gpu)
 
     def queries(self, split: Split) -> tuple[FloatArray, IntArray]:
-        """Return the distinct vectors of a fold's queries, and each query's place there.
+        """Return the distinct vectors of a fold's queries, and each query's number among these.
 
-        For the cosine they have length 1.
+        For the rule `cosine` they have length 1.
         """
         vectors, place = self.episodes.distinct_at(split.rows)
         return unit(vectors) if self.rule == "cosine" else vectors, place
 
     def for_split(self, split: Split) -> "Engine":
-        """Return the engine on the vectors that its classifier makes from a split."""
+        """Return the engine on the vectors that its classifier reads when it scores a split."""
         if self.classifier.fit is None and not self.episodes.joined_dimensions:
             return self
         episodes = transform_split(self.episodes, self.classifier, split.fold)
@@ -409,16 +414,16 @@ def transform_split(
 
 
 def gram_bytes(episodes: Episodes, rule: str) -> int:
-    """Return the bytes of the tables of products of vectors that a rule looks up.
+    """Return the bytes of the tables of products of vectors, in float64, that a rule looks up.
 
-    They are the products inside each class, and, twice, those of the largest fold's queries with
-    all rows.
+    They are the products inside each class, and, twice, the products of the largest fold's queries
+    with all rows; for ridge regression the products of all pairs of rows.
     """
     if rule == "ridge":
         return 8 * len(episodes.rows) ** 2
     sizes = np.diff(episodes.class_start)
     block_entries = np.sum(sizes**2)
-    is_query = episodes.fold >= 0
+    is_query = episodes.fold != COMMON_FOLD
     queries = np.bincount(episodes.fold[is_query]).max()
     product_entries = 2 * queries * len(episodes.fold)
     return int(8 * (block_entries + product_entries))
@@ -449,6 +454,7 @@ def class_matrices(episodes: Episodes, rule: str) -> tuple[FloatArray, IntArray]
             table = np.sqrt(squared_distances)
         matrix = table[np.ix_(place, place)]
         if rule != "medoid":
+            # The digits that kernels read
             np.fill_diagonal(matrix, episodes.squares[rows])
         block[start[n] : start[n + 1]] = matrix.ravel()
     return block, start
