@@ -71,7 +71,7 @@ def refine_centroid(
     threads: int | None = None,
     progress: Progress = no_progress,
 ) -> Refinement:
-    """Go from the centroid to logistic regression in every split; each has its own C.
+    """Go from the centroid to logistic regression in every split, by steps of gradient descent.
 
     Steps 0, 1, 2, 5, 10, 20, … and the last of the longest path are reported; a shorter path stays
     at its end. Nothing is random.

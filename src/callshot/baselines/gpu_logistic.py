@@ -82,7 +82,11 @@ class GpuTrainer(SupportDrawer):
         return distinct[number]
 
     def shared(self, span: slice) -> Tensor:
-        """Return logits (shots, classes, queries · draws) by draws that all queries share."""
+        """Return logits (shots, classes, queries · draws) by draws that all queries share.
+
+        `span` are the numbers of the draws.
+        """
+        # Equal queries are multiplied once: `place` is the number of each among the distinct ones.
         queries, place = self.engine.episodes.distinct_at(self.split.rows)
         columns = upload(queries, self.gpu).T
         where = upload(place, self.gpu)
@@ -101,6 +105,7 @@ class GpuTrainer(SupportDrawer):
         out = self._new_table(draws)
         for span in blocks(len(queries), self.fits_at_a_time // draws):
             rows = self._rows(self.own_supports(span, draws))
+            # A column vector for each query and draw.
             column = queries[span].repeat_interleave(draws, 0)[..., None]
             for shot, (weight, bias) in enumerate(self.fit_nested(rows)):
                 # (queries · draws, classes, 1)
@@ -110,7 +115,10 @@ class GpuTrainer(SupportDrawer):
         return out.flatten(2)
 
     def _new_table(self, draws: int) -> Tensor:
-        """Return memory for logits (shots, classes, queries, draws), with the whole side's."""
+        """Return memory for logits (shots, classes, queries, draws).
+
+        At the k that take all exemplars, the logits are filled in.
+        """
         queries = len(self.split.rows)
         size = (len(self.shots), len(self.steps), queries, draws)
         out = self.vectors.new_empty(size)
@@ -121,7 +129,7 @@ class GpuTrainer(SupportDrawer):
     def _rows(self, supports: Supports) -> Tensor:
         """Return the exemplars of every draw, one of each class in turn, as rows, (draws, rows)."""
         start = self.on_gpu.class_start[self.label]
-        chosen = supports.chosen[self.label, self.turn]
+        chosen = supports.chosen[self.label, self.turn]  # by number inside the class
         return (chosen + start[:, None]).T
 
     def fit_nested(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -133,13 +141,14 @@ class GpuTrainer(SupportDrawer):
         dimensions = self.vectors.shape[1]
         weight = self.vectors.new_zeros((len(rows), len(self.steps), dimensions))
         bias = weight[..., :1]
-        position = bias
-        before = 0
+        position = bias  # only the bias yet, which is the last column
+        before = 0  # rows at the k before
         for count in self.sizes.tolist():
             if count > before:
                 vectors = self.vectors[rows[:, :count]]
                 table, mean, deviation = standardise(vectors)
-                if count <= dimensions:  # the new rows begin with zeros
+                if count <= dimensions:
+                    # Unknowns are coefficients of the rows; those of new rows begin with zeros.
                     new_columns = padded(count) - position.shape[2]
                     known = pad(position[..., :-1], (0, new_columns))
                     start = torch.cat([known, position[..., -1:]], 2)
@@ -160,7 +169,10 @@ class GpuTrainer(SupportDrawer):
 
 
 def standardise(vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return standardised rows, mean and deviation of every draw; the vectors are overwritten."""
+    """Return standardised rows, mean and deviation of every draw, as `logistic.standardise` does.
+
+    `vectors` (draws, rows, dimensions) are overwritten.
+    """
     count, dimensions = vectors.shape[1:]
     first = vectors[:, :1].clone()
     vectors -= first
@@ -199,11 +211,12 @@ class BatchedSolver:
         """
         lanes = padded(len(label))  # columns for the rows of a fit
         size = (lanes, start.shape)
-        if size not in self.newtons:
+        if size not in self.newtons:  # memory is kept for the next batch of this size
             self.newtons[size] = Newton(*size, self.c, self.tolerance, rows)
         newton = self.newtons[size]
         newton.load(rows, label, start)
         gap = newton.solve()
+        # A position without its image: see `Newton`.
         return newton.position[..., : start.shape[2]], gap
 
 
@@ -278,20 +291,23 @@ class Newton:
         room = lanes - len(label)
         truth = one_hot(label, classes).T
         self.truth.copy_(pad(truth, (0, room)))
-        self.valid.copy_(self.truth.sum(0))
+        self.valid.copy_(self.truth.sum(0))  # 1 where there is a row
         if self.is_gram:
             gram = torch.bmm(rows, rows.mT)
             diagonal = gram.diagonal(dim1=1, dim2=2)
             diagonal += 1e-12 * diagonal.sum(1, keepdim=True)  # against rounding
             self.rows.copy_(pad(gram, (0, room, 0, room)))
-            self.rows[:, -1, -1] = 1.0
+            self.rows[:, -1, -1] = 1.0  # for the bias
         else:
-            table = pad(rows, (0, 1), value=1.0)
+            table = pad(rows, (0, 1), value=1.0)  # a column of ones for the bias
             self.rows.copy_(pad(table, (0, 0, 0, room)))
         self.trial[..., : self.unknowns] = start
 
     def solve(self) -> float:
-        """Move all fits to their optimum; return how far the objective may be above it at most."""
+        """Move all fits to their optimum; return how far the objective may be above it at most.
+
+        The loops run until the last fit of the batch stops; `_run` replays recordings of the steps.
+        """
         self._run(self._begin)
         for _ in range(MAX_STEPS):
             self._run(self._accept_trial)
@@ -310,6 +326,7 @@ class Newton:
     def _run(self, work: Callable[[], None]) -> None:
         """Run a piece of work. From the second time on, a GPU replays a recording of it instead."""
         name = work.__name__
+        # The first run also loads kernels, which cannot be recorded.
         if name not in self.graphs or not self.rows.is_cuda:
             self.graphs[name] = None
             work()
@@ -419,7 +436,7 @@ class Newton:
     def _scale(self) -> None:
         """Set `scaled` to the descent and its image, outside the span divided by the curvature."""
         vector = self.scaled[..., : self.unknowns]
-        if not self.is_gram:
+        if not self.is_gram:  # otherwise `descent` is this part of `scaled`
             torch.div(self.descent, self.curvature, out=vector)
         image = self.scaled[..., self.unknowns :]
         torch.bmm(vector, self.columns, out=image)
@@ -433,6 +450,7 @@ class Newton:
     def _to_logits(self, point: Tensor) -> Tensor:
         """Return the logits (fits, classes, lanes) of a point, with the bias."""
         image = point[..., self.unknowns :]
+        # In the span, the last column of the image is the bias.
         return image + image[..., -1:] if self.is_gram else image
 
     def _evaluate(self, point: Tensor) -> tuple[Tensor, Tensor]:
@@ -457,11 +475,14 @@ class Newton:
         self.trial_p.copy_(p)
 
     def _add_rows(self, factors: Tensor, point: Tensor, scale: float) -> Tensor:
-        """Return Σ_i factors[…, i] · row i, plus scale · the weights of a point; no bias of it."""
+        """Return Σ_i factors[…, i] · row i + scale · the weights of a point.
+
+        The last column, the bias, is Σ_i factors[…, i]. In the span, factors are the unknowns.
+        """
         sums = factors if self.is_gram else torch.bmm(factors, self.rows)
         weights = point[..., : self.unknowns]
         total = torch.add(sums, weights, alpha=scale)
-        bias = total[..., -1]
+        bias = total[..., -1]  # a view: the sum is written into `total`
         torch.sum(factors, -1, out=bias)
         return total
 
@@ -469,6 +490,7 @@ class Newton:
         """Return how far the objective may be above its optimum, (fits,), as `solver.bound_gap`."""
         descent = self.descent  # weights, then the bias in the last column
         bias = descent[..., -1] ** 2 / self.curvature[..., -1]
+        # In the span, inner products are with the image.
         partner = self._partner(self.scaled) if self.is_gram else descent
         square = dot(descent[..., :-1], partner[..., :-1])
         total = square + bias.sum(1)
@@ -476,7 +498,10 @@ class Newton:
 
 
 def record(work: Callable[[], None]) -> Any:
-    """Return a CUDA graph of some work, not run here; Python's collector must not run either."""
+    """Return a CUDA graph: a recording of some work, which is not run here.
+
+    Python's garbage collector must not run either: freeing memory would break the recording.
+    """
     graph = torch.cuda.CUDAGraph()
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())

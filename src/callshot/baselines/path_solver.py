@@ -114,7 +114,7 @@ class Objective:
 
     def softmax(self, logits: FloatArray) -> tuple[FloatArray, float]:
         """Return the probabilities of logits (classes, rows), and Σ −log p of the labels."""
-        shifted = logits - logits.max(axis=0)
+        shifted = logits - logits.max(axis=0)  # so that exp does not overflow
         p = np.exp(shifted)
         total = p.sum(axis=0)
         p /= total

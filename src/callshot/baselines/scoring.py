@@ -59,6 +59,7 @@ def measure(
     AUROC is NaN where no class of any fold has one.
     """
     values = sum_metrics(episodes, scores, categories).values
+    # Tables are (shots, samples): there is one of both.
     return {key: float(table[0, 0]) for key, table in values.items()}
 
 
@@ -100,7 +101,7 @@ def sum_metrics(
             )
         if units is None:
             decided = table.argmax(axis=0).astype(np.uint16)
-            # As of one draw with one shot count.
+            # As of one draw with one shot count: two axes of length 1 come first.
             metrics = measure_fold(split, table[None, None], decided[None, None])
             sums.open_fold(split)
             sums.add_decisions(ALL_SHOTS, metrics.decisions, metrics.tied)
@@ -109,7 +110,7 @@ def sum_metrics(
             weights = units[:, split.rows]
             sums.open_fold(split, weights.T * UNIT)
             size = (len(ClassTables._fields), len(table), samples)
-            values = ClassTables(*np.zeros(size))
+            values = ClassTables(*np.zeros(size))  # without decisions
             for n in np.flatnonzero(split.positives):
                 ranking = measure_ranking(table[n], split.relevant[n], weights)
                 values.ap[n], values.auroc[n] = ranking
@@ -151,6 +152,7 @@ def baseline_frame(
         units = units_without(np.arange(len(keys)), group)
         # Sample n is without the queries of group n of recordings.
         without = sum_metrics(*inputs, units).values
+        # At the one shot: the value of each scoring and metric, and its values without the groups.
         constants = np.array([value[0, 0] for value in values.values()])
         left_out = np.stack([without[key][0] for key in values])
         losses = constants[:, None] - left_out

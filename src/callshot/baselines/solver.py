@@ -64,7 +64,8 @@ def make_problem(rows: FloatArray, label: IntArray, c: float) -> Problem:
         return Problem(rows, columns, is_gram=False, label=label, c=c)
     table = np.empty((count, count))
     multiply(rows, rows, is_symmetric=True, out=table)
-    # A singular matrix may have negative eigenvalues in floats: the objective had no minimum.
+    # A singular matrix may have negative eigenvalues in floats, and the objective no minimum: add a
+    # little to the diagonal.
     table.flat[:: count + 1] += 1e-12 * np.trace(table)
     return Problem(table, table, is_gram=True, label=label, c=c)
 
@@ -99,14 +100,15 @@ def fill_sums(table, out):
 def multiply(left, right, is_symmetric, out):
     """Fill out (m, n) with left (m, k) · rightᵀ, right (n, k), block by block.
 
-    Only half of the blocks of a symmetric product are computed.
+    Blocks are so small that BLAS starts no threads. Only half of the blocks of a symmetric product
+    are computed.
     """
     products = SMALL // max(left.shape[1], 1)
     side = max(1, int(np.sqrt(products)))  # rows and columns of a block
     buffer = np.empty(side * side)
     for top in range(0, len(left), side):
         rows = left[top : top + side]
-        width = top + 1 if is_symmetric else len(right)
+        width = top + 1 if is_symmetric else len(right)  # blocks up to the diagonal
         for start in range(0, width, side):
             columns = right[start : start + side]
             size = (len(rows), len(columns))
@@ -124,7 +126,10 @@ def multiply(left, right, is_symmetric, out):
 
 @inner
 def new_vector(classes, unknowns, rows, is_gram):
-    """Return a Vector of zeros; with `is_gram`, unknowns are coefficients of the rows."""
+    """Return a Vector of zeros; with `is_gram`, unknowns are coefficients of the rows.
+
+    Its fields are views of one array of values, which holds weights, bias and logits in this order.
+    """
     weights = classes * unknowns
     values = np.zeros(weights + classes + classes * rows)
     flat = values[:weights]
@@ -135,7 +140,7 @@ def new_vector(classes, unknowns, rows, is_gram):
         values[weights : weights + classes],
         logits.reshape((classes, rows)),
         flat,
-        logits if is_gram else flat,
+        logits if is_gram else flat,  # dual: see `Vector`
     )
 
 
@@ -199,9 +204,10 @@ def fill_row_sums(columns, is_gram, factors, scale, penalised, weight, bias):
 
 @inner
 def bound_gap(descent, bias_curvature, c):
-    """Return how far the objective may be above its optimum, by −gradient of C · objective.
+    """Return how far the objective may be above its optimum.
 
-    Weights count by their curvature of at least 1, the bias by its own, `bias_curvature`.
+    `descent` is the negative gradient of C · objective, a Vector. Its squares are divided by the
+    curvature: at least 1 for weights, `bias_curvature` for the bias.
     """
     _, _, bias, _, flat, dual = descent
     square = dot(flat, dual)
@@ -212,7 +218,7 @@ def bound_gap(descent, bias_curvature, c):
 
 @inner
 def value_at(problem, position, p):
-    """Return C · objective at a position, and fill in its probabilities."""
+    """Return C · objective at a position (a Vector), and fill in its probabilities p."""
     loss = fill_probabilities(position.logits, position.bias, problem.label, p)
     return problem.c * loss + 0.5 * dot(position.flat, position.dual)
 
@@ -292,7 +298,7 @@ def fill_step(problem, p, curvature, tolerance, descent, step):
 
 @kernel
 def solve(problem, tolerance, weight, bias):
-    """Move weight (classes, unknowns) and bias (classes) to the minimum of the objective.
+    """Move weight (classes, unknowns) and bias (classes) to the minimum of a `Problem`'s objective.
 
     The fit ends where the objective is at most `tolerance` above its optimum, or only rounding is
     left. Return how far it may be above it.
@@ -308,7 +314,7 @@ def solve(problem, tolerance, weight, bias):
     factors = np.empty_like(p)
     squares = columns if is_gram else columns * columns
 
-    # Start at zeros where these are better.
+    # Start at zeros where these are better: there all classes have the same probability.
     position.weight[:] = weight
     position.bias[:] = bias
     multiply(position.weight, rows, is_symmetric=False, out=position.logits)

@@ -109,9 +109,10 @@ class AstEncoder(nn.Module):
             special = special.expand(len(tokens), -1, -1)
             tokens = torch.cat([special, tokens], dim=1)
         if mask is not None:
+            # From real columns to real tokens; special tokens, which come first, are real.
             mask = mask.repeat_interleave(COLUMN_PATCHES, dim=1)
             mask = pad(mask, (self.special_tokens, 0), value=True)
-            mask = mask[:, None, None, :]
+            mask = mask[:, None, None, :]  # for all heads and queries of attention
         for block in self.blocks:
             tokens = block(tokens, mask, dropout)
         tokens = self.norm(tokens)[:, self.special_tokens :]
@@ -120,7 +121,7 @@ class AstEncoder(nn.Module):
     def initialize(self, generator: torch.Generator) -> None:
         """Draw first weights: Xavier for linear layers, sines and cosines for positions."""
         for name, tensor in self.named_parameters():
-            if name.startswith("position_embedding"):
+            if name.startswith("position_embedding"):  # filled below
                 continue
             if tensor.ndim == 2:
                 nn.init.xavier_uniform_(tensor, generator=generator)
@@ -159,7 +160,10 @@ class AstBlock(nn.Module):
         self.fc2 = nn.Linear(config.inner, width)
 
     def forward(self, tokens: Tensor, mask: Mask, dropout: Dropout) -> Tensor:
-        """Return tokens of the same shape, (crops, tokens, width); mask (crops, 1, 1, tokens)."""
+        """Return tokens of the same shape, (crops, tokens, width).
+
+        `mask` (crops, 1, 1, tokens) says which tokens are real, not padding.
+        """
         projected = self.qkv(self.norm1(tokens))
         parts = projected.chunk(3, dim=-1)
         query, key, value = (split_heads(part, self.heads) for part in parts)
@@ -229,7 +233,7 @@ class BeatsEncoder(nn.Module):
         tokens = self.projection(normalised.flatten(1, 2))
         if mask is not None:
             mask = mask.repeat_interleave(COLUMN_PATCHES, dim=1)
-            # Zeros, as the convolution pads the ends.
+            # Padding becomes zeros, as the convolution pads the ends.
             tokens = tokens * mask[:, :, None]
         with_position = tokens + self.convolution(tokens)
         tokens = dropout(self.norm(with_position))
@@ -257,7 +261,10 @@ class PositionConvolution(nn.Module):
         self.length = nn.Parameter(torch.ones(1, 1, config.kernel))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Mix each token with its neighbours, in float32: bfloat16 is wrong on some CPUs."""
+        """Mix each token (crops, tokens, width) with its neighbours.
+
+        In float32: bfloat16 is wrong on some CPUs.
+        """
         norm = self.direction.norm(dim=(0, 1), keepdim=True)
         kernel = self.direction * (self.length / norm)
         padding = kernel.shape[-1] // 2
@@ -266,7 +273,7 @@ class PositionConvolution(nn.Module):
             mixed = conv1d(
                 signal, kernel, self.bias, padding=padding, groups=self.groups
             )
-        real = mixed[:, :, : tokens.shape[1]]
+        real = mixed[:, :, : tokens.shape[1]]  # an even kernel gives one more
         return gelu(real).transpose(1, 2)
 
 
@@ -462,6 +469,7 @@ def _convert(
     Raises if sizes or names are not those of AST or BEATs, or values are not finite.
     """
     tensors = {}
+    # Some files have the tensors in an entry `model`.
     for name, tensor in content.get("model", content).items():
         for prefix in PREFIXES:
             name = name.removeprefix(prefix)
@@ -474,11 +482,11 @@ def _convert(
         return torch.cat([tensors[name] for name in names])
 
     encoder: Config
-    if "cfg" in content:
+    if "cfg" in content:  # only files of BEATs have their sizes in them
         names = BEATS
         encoder = _read_beats_config(content["cfg"])
         weights = {"patch.weight": take("patch_embedding.weight").flatten(1)}
-        # All layers share the first one's distances.
+        # All layers share the first one's distances: those of the others are not "unused".
         distances = f"{names['distances']}.weight"
         unused -= {distances.replace("0", str(n)) for n in range(encoder.layers)}
     else:
@@ -490,12 +498,13 @@ def _convert(
     for name in network.state_dict():
         if name in weights:
             continue
+        # For example blocks.3.qkv.weight
         *block, layer, kind = name.split(".")
         prefix = f"{names['blocks']}{block[1]}." if block else ""
         if f"{layer}.{kind}" in names:
             weights[name] = take(prefix + names[f"{layer}.{kind}"])
             continue
-        parts = names.get(layer, layer)
+        parts = names.get(layer, layer)  # several are joined: query, key and value
         if isinstance(parts, str):
             parts = (parts,)
         public_names = [f"{prefix}{part}.{kind}" for part in parts]
@@ -525,7 +534,7 @@ def _convert_ast(
         special_tokens=2,
         front_end=AST_FRONT_END,
     )
-    kernel = take(f"{names['patch']}.weight")
+    kernel = take(f"{names['patch']}.weight")  # (width, 1, bands, times)
     position = take(names["position_embedding"]).reshape(-1, width)
     special = take(*names["special_tokens"]).reshape(-1, width)
     grids = {}  # by number of positions of patches on 1024 frames
@@ -533,7 +542,7 @@ def _convert_ast(
         bands = (BANDS - PATCH) // stride + 1
         times = (MAX_COLUMNS - 1) * PATCH // stride + 1
         grids[bands * times] = (stride, bands, times)
-    count = len(position) - 2
+    count = len(position) - 2  # the first two are of the special tokens
     if count not in grids:
         raise ValueError(f"{count} positions of patches, not one of {list(grids)}")
     stride, bands, times = grids[count]
@@ -557,7 +566,7 @@ def interpolate_grid(grid: Frames, stride: int) -> Frames:
     # First along the bands, then along the times: each round swaps the axes.
     for count in (COLUMN_PATCHES, MAX_COLUMNS):
         last = len(grid) - 1
-        # Where our patches are, in steps of the grid
+        # Where our patches are, in steps of the grid, and the grid's position before each.
         places = np.arange(count) * PATCH / stride
         position = np.minimum(places, last)
         whole = position.astype(np.int64)
