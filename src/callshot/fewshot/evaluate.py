@@ -47,6 +47,7 @@ from callshot.fewshot.sweep import (
 )
 from callshot.jobs import Cluster, Job
 from callshot.records import (
+    COMMON_FOLD,
     ClassCount,
     Episode,
     Evaluation,
@@ -123,6 +124,7 @@ class _Evaluator(SweepWork):
         protocol = self.protocol
         episodes = plan_episodes(table, self.folds, self.counts)
         yield "duplicates", dataset.list_duplicates(self.corpus, table, self.folds)
+        # The k of the test against chance.
         tested = permutation.shots_to_test(protocol, complete_shots(self.counts))
         for name in protocol.classifiers:
             key = {"corpus": self.corpus, "encoder": table.encoder, "classifier": name}
@@ -139,6 +141,7 @@ class _Evaluator(SweepWork):
                 yield from self.sweep_spreads(engine, key)
                 if name != protocol.reference or not tested:
                     continue
+                # With fewer orders of labels no p could be small enough.
                 if permutation.count_orders(episodes) < 1 / LARGEST_P:
                     engine.step(len(tested))
                     add_note(self.notes, permutation.TOO_FEW_ORDERS)
@@ -150,15 +153,16 @@ class _Evaluator(SweepWork):
     def sweep_spreads(self, engine: Engine, key: dict[str, str]) -> NamedFrames:
         """Yield the result frames of every spread of one classifier, with their names.
 
-        `key` are the columns corpus, encoder and classifier. `shared` must come before `total`,
-        which is widened with it.
+        `key` are the columns corpus, encoder and classifier. A spread says how supports are drawn:
+        `per-query`, `shared` or `total`. `shared` must come before `total`, which is widened with
+        it.
         """
         protocol = self.protocol
         episodes = engine.episodes
         encoder = key["encoder"]
         is_reference = key["classifier"] == protocol.reference
         shared = None
-        gains = {}
+        gains = {}  # of one more exemplar of each class, for the budget of labels
         per_class = []
         for spread in protocol.spreads:
             swept = self.finished.get((encoder, key["classifier"], spread))
@@ -183,6 +187,7 @@ class _Evaluator(SweepWork):
                 continue
             per_class.append(frames["per_class"])
             if self.partitions and spread == protocol.partition_spread:
+                # Partition 0 into folds is the one of the evaluation.
                 yield "partitions", variation.partition_frame(frames["curve"], 0)
             if spread != "total":  # its weighted queries count no ties and no decisions
                 ties = self.measure_ties(engine, curve_key, k, sums)
@@ -224,7 +229,7 @@ class _Evaluator(SweepWork):
             "classifier": protocol.reference,
         }
         curve_key = {**key, "spread": protocol.partition_spread}
-        map_by_partition = []
+        map_by_partition = []  # (samples, shots) of each
         for number, folds in {0: self.folds, **self.partitions}.items():
             counts = count_classes(table.label, folds)
             episodes = plan_episodes(table, folds, counts)
@@ -345,11 +350,14 @@ def evaluate_tables(
 
 
 def _count_shots(protocol: Protocol, other_partitions: int, last: int) -> int:
-    """Return how many shots are swept or tested for one table, the unit of the progress."""
+    """Return how many shots are swept or tested for one table, the unit of the progress.
+
+    `last` is k*, the largest k that is tested.
+    """
     sweeps = len(protocol.classifiers) * len(protocol.spreads) + other_partitions
     if protocol.repeat_samples > 1:
         sweeps += 1 + other_partitions
-    if protocol.score == "softmax":
+    if protocol.score == "softmax":  # swept again with log-odds, to measure ties
         sweeps += len(set(protocol.spreads) - {"total"})
     tested = len(permutation.shots_to_test(protocol, last))
     return sweeps * len(protocol.shots) + tested
@@ -359,7 +367,7 @@ def machine_memory() -> int:
     """Return the memory of this machine in bytes; 8 GiB where the system does not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
+    except (AttributeError, ValueError, OSError):  # for example on Windows
         return 8 * 2**30
 
 
@@ -414,7 +422,7 @@ def rerun_episode(
     check_range("draw", draw, 0)
     episodes = plan_episodes(embeddings, folds, count_classes(embeddings.label, folds))
     is_segment = np.array(episodes.segment) == segment
-    queries = np.flatnonzero(is_segment & (episodes.fold >= 0))
+    queries = np.flatnonzero(is_segment & (episodes.fold != COMMON_FOLD))
     if queries.size == 0:
         raise InputError(
             f"{embeddings.source}: column segment: {segment!r} is no query: there is no such "
@@ -426,7 +434,10 @@ def rerun_episode(
     supports = drawn.supports(query_or_fold, k, draw)
     segments = [tuple(episodes.segment[row] for row in rows) for rows in supports]
     rule = find_classifier(classifier)
-    with open_engine(episodes, protocol, 1, 0, classifier=rule) as engine:
+    # Without memory for a Gram matrix: one query needs few products.
+    with open_engine(
+        episodes, protocol, workers=1, memory=0, classifier=rule
+    ) as engine:
         logits = _score_query(engine, drawn, query, k, draw)
     to_scores = softmax if protocol.score == "softmax" else log_odds
     return Episode(
@@ -476,7 +487,7 @@ def sweep_on_cluster(
     keys = [(table.encoder, name, spread) for table, name, spread, _ in blocks]
     shots = [len(protocol.shots) for *_, protocol in blocks]
     titles = [" ".join(key) for key in keys]
-    sizes = [float(1 + count) for count in shots]
+    sizes = [float(1 + count) for count in shots]  # of the work; 1 for its start
     job = Job(
         "evaluate",
         prepare=use_threads,
@@ -492,7 +503,8 @@ def sweep_on_cluster(
         if outcome.reason:
             raise InputError(f"{titles[number]}: {outcome.reason}")
         parts[number] = outcome.value
-        report(keys[number][0], shots[number])
+        encoder, _, _ = keys[number]
+        report(encoder, shots[number])
     sweeps = defaultdict(list)
     for number, key in enumerate(keys):
         sweeps[key].append(parts[number])
@@ -510,7 +522,7 @@ def _cut_shots(table: Vectors, protocol: Protocol) -> list[Block]:
     """Cut the sweeps of a table into blocks of shots; the last of each has the whole pool."""
     count = max(1, min(BLOCKS, len(protocol.shots)))
     protocols = []
-    for number, shots in enumerate(np.array_split(protocol.shots, count), 1):
+    for number, shots in enumerate(np.array_split(protocol.shots, count), start=1):
         part = replace(
             protocol,
             shots=tuple(shots.astype(int).tolist()),
@@ -538,6 +550,7 @@ def sweep_block(work: SweepWork, block: Block) -> Swept:
 
 def _join_blocks(blocks: Sequence[Swept]) -> Swept:
     """Join the blocks of one sweep along the shots, into the sums of the first block."""
+    # The same draws without the queries of some recordings.
     left_out = [(shots, sums.left_out) for shots, sums in blocks if sums.left_out]
     if left_out:
         _join_blocks(left_out)  # into the `left_out` of the first block

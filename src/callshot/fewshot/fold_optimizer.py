@@ -58,8 +58,8 @@ class Problem:
         `fold` is the fold of each recording. Smaller is better.
         """
         counts = self.counts(fold)
-        ranges = np.ptp(counts, axis=1)
-        eligible = np.flatnonzero(counts.min(axis=1))
+        ranges = np.ptp(counts, axis=1)  # largest minus smallest count in a fold
+        eligible = np.flatnonzero(counts.min(axis=1))  # in every fold
         return self.cost_of_ranges(ranges, eligible)
 
     def cost_of_ranges(
@@ -67,7 +67,8 @@ class Problem:
     ) -> Cost:
         """Return the cost of folds in which the eligible classes have these ranges of counts.
 
-        Divided by the mean count a range is the spread of a class. Fractions are exact.
+        A range is largest minus smallest count in a fold; divided by the mean count it is the
+        spread of a class. Fractions are exact.
         """
         scaled_ranges = (self.count * ranges)[eligible].tolist()
         segments = self.holds.sum(axis=0)[eligible].tolist()
@@ -119,7 +120,9 @@ def _assign(table: IntArray, count: int, limits: Limits) -> tuple[IntArray, str]
     recordings_of_class = np.count_nonzero(table, axis=0)
     # The solver is faster with scarce classes first.
     by_scarcity = np.argsort(recordings_of_class, kind="stable")
-    classes = by_scarcity[np.sum(recordings_of_class < count) :]
+    # A class in fewer recordings than folds cannot be in every fold.
+    too_scarce = np.sum(recordings_of_class < count)
+    classes = by_scarcity[too_scarce:]
     rows = np.flatnonzero(table[:, classes].any(axis=1))
     if len(rows) == 0:
         reason = f"no label is in {count} recordings, so no class can be eligible"
@@ -143,7 +146,7 @@ def _assign(table: IntArray, count: int, limits: Limits) -> tuple[IntArray, str]
 def number_by_first(fold: IntArray) -> IntArray:
     """Number folds in the order of their first rows, so that equal partitions get equal numbers."""
     _, first, member = np.unique(fold, return_index=True, return_inverse=True)
-    new_number = np.argsort(np.argsort(first))
+    new_number = np.argsort(np.argsort(first))  # the rank of each fold by its first row
     return new_number[member]
 
 
@@ -182,6 +185,7 @@ def _describe_proof(
     `least` is a lower bound on the range of each class, `obstacle` why the integer program proved
     nothing.
     """
+    # Costs are (− number of eligible classes, sum of spreads).
     cost = problem.cost(fold)
     bound = problem.cost_of_ranges(least)
     if cost == bound:
@@ -213,7 +217,7 @@ def _search(problem: Problem, fold: IntArray) -> tuple[IntArray, IntArray, str]:
             problem.holds, fold, problem.count, proposals, least=least, hinted=hinted
         )
         fold = min(fold, improved, key=problem.cost)
-        if number == 0:
+        if number == 0:  # better folds would not raise bounds further
             least = _tighten(problem, fold, least)
         if problem.cost(fold) == problem.cost_of_ranges(least):
             return fold, least, ""
@@ -237,11 +241,11 @@ def _tighten(problem: Problem, fold: IntArray, least: IntArray) -> IntArray:
     counts = problem.counts(fold)  # (classes, folds)
     is_above_bound = np.ptp(counts, axis=1) > least
     is_ineligible = counts.min(axis=1) == 0
-    with suppress(TimeoutError):
+    with suppress(TimeoutError):  # the bounds raised so far are right
         for n in np.flatnonzero(is_above_bound | is_ineligible):
             alone, rows = problem.restrict(np.array([n]))
             best, obstacle = _solve(alone, fold[rows], least[[n]])
-            if not obstacle:
+            if not obstacle:  # then the optimum is proved
                 least[n] = np.ptp(alone.counts(best))
     return least
 
@@ -269,10 +273,11 @@ def _solve(problem: Problem, fold: IntArray, least: IntArray) -> tuple[IntArray,
         return fold, f"{len(fold)} recordings are too many for the solver"
     for more_classes in (True, False):
         cost = problem.cost(fold)
-        if more_classes and -cost[0] == len(least):
+        eligible = -cost[0]
+        if more_classes and eligible == len(least):  # all of them already
             continue
         model = _build_model(kinds, times, count, least, cost, more_classes)
-        result = milp(**model, options=dict(problem.limits))  # milp empties it
+        result = milp(**model, options=dict(problem.limits))  # a copy: milp empties it
         if "time limit" in result.message.lower():
             raise TimeoutError
         if result.x is not None:
@@ -364,5 +369,6 @@ def _connected(holds: IntArray) -> list[IntArray]:
     """Return the sets of classes that share recordings, directly or through other classes."""
     from scipy.sparse.csgraph import connected_components
 
-    count, part = connected_components(holds.T @ holds)
+    share_recordings = holds.T @ holds  # (classes, classes), not 0 if two classes do
+    count, part = connected_components(share_recordings)
     return [np.flatnonzero(part == number) for number in reversed(range(count))]

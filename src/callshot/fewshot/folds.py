@@ -30,7 +30,7 @@ def check_no_leak(recording: Sequence[str], fold: IntArray) -> None:
     callshot.errors.LeakError: recording 'a' is in folds 0 and 1; put all its segments...
     """
     pairs = set(zip(recording, fold.tolist(), strict=True))
-    folds = Counter(name for name, _ in pairs)
+    folds = Counter(name for name, _ in pairs)  # how many each recording is in
     leaks = sorted(name for name, count in folds.items() if count > 1)
     if not leaks:
         return
@@ -80,6 +80,7 @@ def check_folds(recording: Sequence[str], fold: IntArray) -> Folds:
             f"got {listed}"
         )
     check_no_leak(recording, fold)
+    # From any numbers to 0, 1, …
     dense = np.where(is_common, COMMON_FOLD, np.searchsorted(numbers, fold))
     return Folds(dense, numbers.size, "given", "folds as given")
 
@@ -146,7 +147,7 @@ def choose_folds(
     column = f"{segments.source if source is None else source}: column fold"
     try:
         folds = check_folds(segments["recording"], fold)
-    except InputError as error:
+    except InputError as error:  # the same error, with the file and column
         raise type(error)(f"{column}: {error}") from None
     if count not in (None, folds.count):
         raise OptionError(
@@ -192,7 +193,11 @@ def count_classes(
 def _why_not_eligible(
     per_fold: list[int], common: int, recordings: int | None, folds: Folds
 ) -> str:
-    """Return why a class with these exemplars by fold cannot be evaluated, or an empty text."""
+    """Return why a class with these exemplars by fold cannot be evaluated, or an empty text.
+
+    `common` are its exemplars in the common fold, `recordings` the number of its recordings, None
+    if not known.
+    """
     empty = [str(number) for number, count in enumerate(per_fold) if count == 0]
     if folds.only_common and common == 0:
         return "no example"
@@ -237,7 +242,7 @@ def complete_shots(counts: Sequence[ClassCount]) -> int:
 
 
 def new_exemplars(counts: Sequence[ClassCount], k: int) -> int:
-    """Return how many eligible classes have a k-th exemplar to give in every split."""
+    """Return how many eligible classes can give k exemplars in every split."""
     return sum(c.eligible and c.complete_to_k >= k for c in counts)
 
 

@@ -51,7 +51,7 @@ class CurveFit:
 
     def gain(self, more: int) -> FloatArray:
         """Return by how much the curves rise from k to k + `more` exemplars, never beyond 1."""
-        # b / k − b / (k + more)
+        # b / k − b / (k + more); not known (NaN) if k is 0
         rise = self.slope * more / max(self.k * (self.k + more), 1)
         max_rise = np.maximum(1.0 - self.value, 0.0)
         return np.minimum(rise, max_rise)
@@ -139,7 +139,7 @@ def label_budget(
         label = row["label"]
         count = counts[label]
         shots = curve["k"].to_numpy()
-        means = curve["mean"].to_numpy()[:, None]
+        means = curve["mean"].to_numpy()[:, None]  # as one sample, (shots, 1)
         fit = fit_class(shots, means, count.complete_to_k)
         row |= {
             "exemplars": count.exemplars,
@@ -183,14 +183,14 @@ def saturation(curve: pl.DataFrame, within: float = LEVEL_CHANGE) -> int | None:
     """
     points = curve.filter(pl.col("mean").is_not_nan()).sort("k")
     means = points["mean"].to_numpy()
-    for index in range(len(means) - 1):
+    for index in range(len(means) - 1):  # the last k has no later mean
         if means[index + 1 :].max() - means[index] <= within:
             return int(points["k"][index])
     return None
 
 
 def _summarise_gains(gains: Gains) -> dict[str, Row]:
-    """Summarise the gain of each class over the samples: columns of BUDGET, by label.
+    """Summarise the gain of each class from one more exemplar: columns of BUDGET, by label.
 
     Classes without a curve are left out. The result is empty with too few samples, or fewer than
     two classes.

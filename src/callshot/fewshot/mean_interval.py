@@ -120,7 +120,10 @@ def mean_frame(key: Mapping[str, str], k: Shots, means: MeanSamples | None) -> F
 
 
 def _stack(sums: Any, rows: slice) -> FloatArray:
-    """Return values of all metrics, then the AP of all classes, (shots, values, samples)."""
+    """Return values of all metrics, then the AP of all classes, (shots, values, samples).
+
+    `rows` are the shots to take.
+    """
     tables = [table[rows, None] for table in sums.values.values()]
     return np.concatenate([*tables, sums.per_class["map"][rows]], axis=1)
 
@@ -340,9 +343,9 @@ def plan_pools(
 def fold_overlap(variance: FloatArray, mean: FloatArray) -> FloatArray:
     """Return the share of the influence of examples that their counts show, (classes, shots).
 
-    `variance` and `mean` are those of the weights of a class's calls, summed. They are equal if the
-    supports of all folds are the same; a call in the supports of some folds only shrinks the
-    covariance with the score by the same share.
+    `variance` and `mean`, of the same shape, are of the weights that a class's calls have in
+    supports, summed over the calls. They are equal if the supports of all folds are the same; a
+    call in the supports of some folds only shrinks the covariance with the score by the same share.
     """
     share = variance / np.where(mean > 0, mean, 1.0)
     return np.where(share > MIN_OVERLAP, np.minimum(share, 1.0), 1.0)
@@ -358,7 +361,8 @@ def sample_constants(
     group_key, group = group_recordings(episodes)
     kept, inflation = jackknife_factors(episodes, group)
     multipliers = draw_multipliers("mean", group_key, protocol)
-    influence = scale_influence(kept * losses, np.zeros(()), inflation)
+    no_noise = np.zeros(())  # nothing was drawn
+    influence = scale_influence(kept * losses, no_noise, inflation)
     return add_deviations(values, influence @ multipliers)
 
 
@@ -371,7 +375,7 @@ def add_deviations(mean: FloatArray, deviations: FloatArray) -> FloatArray:
     """
     mean = mean[..., None]
     is_inside = (mean > 0) & (mean < 1)
-    share = np.where(is_inside, mean, 0.5)
+    share = np.where(is_inside, mean, 0.5)  # ½ only avoids a slope of 0: it is not used
     slope = 2 * np.sqrt(share * (1 - share))  # of a share, by its angle
     mean_angle = np.arcsin(np.sqrt(share))
     angle = mean_angle + deviations / slope
@@ -405,7 +409,10 @@ def scale_influence(
 
 
 def draw_errors(values: FloatArray) -> FloatArray:
-    """Return numbers (…, batches) whose squares add up to the variance of the mean over draws."""
+    """Return numbers (…, batches) whose squares add up to the variance of the mean over draws.
+
+    `values` is (…, draws); the means of batches of draws show how much the mean of all varies.
+    """
     draws = values.shape[-1]
     batches = min(BATCHES, draws)
     size = draws // batches
@@ -419,6 +426,7 @@ def draw_errors(values: FloatArray) -> FloatArray:
 
 def draw_multipliers(purpose: str, keys: Keys, protocol: Protocol) -> FloatArray:
     """Return normal random numbers (keys, samples) of mean 0, by seed, purpose and key alone."""
+    # Two streams: a normal number is made of two uniform ones.
     bases = [
         streams.purpose_key(protocol.seed, f"{purpose} {number}") for number in range(2)
     ]

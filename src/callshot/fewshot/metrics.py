@@ -88,7 +88,7 @@ def measure(
     """
     draws, shots, classes, queries = scores.shape
     size = (len(ClassTables._fields), draws, shots, classes)
-    tables = ClassTables(*np.empty(size))
+    tables = ClassTables(*np.empty(size))  # one table for each field
     decisions = np.zeros((shots, classes, classes), np.int64)
     tied = np.zeros((shots, classes), np.int64)
     metrics = FoldMetrics(tables, decisions, tied)
@@ -96,7 +96,7 @@ def measure(
     if weight is None:
         weight = np.ones((draws, queries), np.int64)
     measure_fold(scores, decided, split.truth, weight, metrics)
-    if units is not None:
+    if units is not None:  # AP and AUROC do not depend on the unit, sums of weights do
         for table in (tables.hits, tables.correct, tables.decided):
             table *= UNIT
     return metrics
@@ -127,7 +127,10 @@ class Fold(NamedTuple):
 
 
 def weigh_fold(split: Split, weights: Any) -> Fold:
-    """Count the queries of a fold by class, and average their weights (queries, samples)."""
+    """Count the queries of a fold by class, and average their weights (queries, samples).
+
+    Without `weights`, all are 1: one column stands for all samples.
+    """
     size = len(split.rows)
     if weights is None:
         weights = np.ones((size, 1))
@@ -218,7 +221,7 @@ def chance_macro_f1(split: Split, probability: FloatArray) -> FloatArray:
 def label_shares(split: Split) -> FloatArray:
     """Return shares[n, m], the share of the queries of class n that have m among their labels."""
     classes = np.arange(len(split.relevant))
-    is_label = (classes[:, None] == split.label).astype(float)
+    is_label = (classes[:, None] == split.label).astype(float)  # (classes, queries)
     with_both = is_label @ split.relevant.T.astype(float)
     queries = is_label.sum(axis=1, keepdims=True)
     return with_both / np.maximum(queries, 1)
@@ -294,6 +297,7 @@ class MetricSums:
         self.decisions = self.zeros(shots, count, count)
         self.chance = {name: np.zeros(shots) for name in DECISION_METRICS}
         self.left_out: MetricSums | None = None
+        # Samples of the mean over labelled sets, if they were drawn
         self.means: Any = None
         self._is_weighted = False
         # For each fold: its split, its weights, and its decisions for each class.
@@ -319,7 +323,7 @@ class MetricSums:
         self._is_weighted = weights is not None
         decided = self.zeros(*self.tied.shape)
         fold = weigh_fold(split, weights)
-        if column is not None:
+        if column is not None:  # one column for each sample
             size, queries, *mean_weights = fold
             by_sample = [table[..., column] for table in mean_weights]
             fold = Fold(size, queries, *by_sample)
@@ -408,6 +412,7 @@ class MetricSums:
 
         A class can win more decisions than others whatever the query: the mean of many exemplars is
         shorter. So how often each class is decided for is counted from the decisions themselves.
+        The result is (shots); for a ranking it is the same at each.
         """
         if metric in self.chance:
             return self.chance[metric]
@@ -477,7 +482,10 @@ def summarise_sweep(
     sums: MetricSums,
     counts: Sequence[ClassCount],
 ) -> dict[str, Frame]:
-    """Return the frames `curve`, `values` and `per_class` of one sweep; `k` is for each row."""
+    """Return the frames `curve`, `values` and `per_class` of one sweep.
+
+    `k` has the number of exemplars of each row of `sums`, `counts` are of all classes.
+    """
     last = complete_shots(counts)
     points = {
         "k": k,
@@ -511,7 +519,7 @@ def summarise_sweep(
 def confusion_frame(key: Key, k: IntArray, sums: MetricSums) -> Frame:
     """Return every cell of the confusion matrix at every k, as rows of CONFUSION."""
     names = list(sums.classes)
-    count = sums.decisions
+    count = sums.decisions  # (shots, true, predicted)
     row_sum = count.sum(axis=2, keepdims=True)
     columns = {
         "k": np.repeat(k, len(names) ** 2),
@@ -566,6 +574,7 @@ def _class_columns(
 
 def describe_ties(ties: pl.DataFrame) -> list[str]:
     """Return a note on the ties of one encoder and spread, unless they would read as 0."""
+    # None if all are null
     worst = ties.row(int(ties["share"].arg_max() or 0), named=True)
     cost = float(ties["cost_map"].to_numpy().max())
     if worst["share"] < MIN_TIED_SHARE and cost < MIN_TIE_COST:

@@ -69,6 +69,7 @@ def chance_test(engine: Engine, shots: Sequence[int], key: Mapping[str, str]) ->
     frames = []
     for metric, values in zip(RANKING_METRICS, statistics, strict=True):
         if np.isfinite(values).all():
+            # values is (labellings, shots).
             true = values[0]
             permuted = values[1:]
             reached = np.sum(permuted >= true - ROUNDING, axis=0)
@@ -127,7 +128,7 @@ def _compute_matrix(engine: Engine) -> FloatArray:
     It is empty if the rule does not read it, or if it exceeds half of the memory limit.
     """
     rows = len(engine.episodes.fold)
-    is_large = engine.direct or 16 * rows**2 > engine.memory
+    is_large = engine.direct or 8 * rows**2 > engine.memory / 2  # float64
     if engine.rule == "nearest" or is_large:
         return np.empty((0, 0))
     block, _ = class_matrices(engine.episodes.as_one_class, engine.rule)
@@ -176,7 +177,7 @@ def make_labellings(episodes: Episodes, seed: int, count: int) -> Iterator[Label
 
 
 def count_orders(episodes: Episodes) -> int:
-    """Return in how many orders recordings can be put inside their folds."""
+    """Return in how many orders recordings can be put inside their folds: so many labellings."""
     folds = episodes.fold.tolist()
     recordings = set(zip(folds, episodes.recording, strict=True))
     orders = 1
@@ -218,7 +219,7 @@ def _measure_labelling(
     vectors = episodes.vectors
     squares = episodes.squares
     if products is None:
-        # From here on, a row's number is its place among the drawn rows.
+        # From here on, a row's number is its place among the drawn rows, each of them once.
         rows, place = np.unique(drawn.astype(np.int64), return_inverse=True)
         drawn = place.reshape(drawn.shape).astype(np.uint64)
         distinct, row_place = episodes.distinct_at(rows)
@@ -254,7 +255,8 @@ def _regress(
 ) -> FloatArray:
     """Return the logits (shots, classes, queries) by ridge regression on one draw.
 
-    `members` (classes, exemplars) are the rows drawn for each class.
+    `members` (classes, exemplars) are the rows drawn for each class, `products` (rows, queries).
+    `matrix` has the products of all rows, (rows, rows), or is empty.
     """
     classes, exemplars = members.shape
     rows = members.T.ravel()  # one of each class in turn
@@ -264,4 +266,5 @@ def _regress(
         gram = supports.multiply_rows(vectors[rows], vectors[rows])
     label = np.tile(np.arange(classes), exemplars)
     table = np.hstack([gram, products[rows]])
-    return ridge.score_support(table, label, classes, classes * shots)
+    sizes = classes * shots  # k exemplars of each class
+    return ridge.score_support(table, label, classes, sizes)

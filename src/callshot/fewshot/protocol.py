@@ -65,14 +65,15 @@ class Protocol(ProtocolOptions):
             )
         check_values(self)
         spreads = self.spreads
-        for spread in spreads or [""]:
+        for spread in spreads or [""]:  # none at all is an error too
             check_choice("spread", spread, SPREADS)
         if "total" in spreads and "shared" not in spreads:
             raise OptionError(
                 "spread: total is computed with shared; give shared, total"
             )
         names = self.classifiers
-        if isinstance(names, str) or not names or len(set(names)) < len(names):
+        has_repeats = len(set(names)) < len(names)
+        if isinstance(names, str) or not names or has_repeats:
             raise OptionError(
                 f"classifiers: expected names in a tuple, each once, got {names!r}"
             )
@@ -121,7 +122,7 @@ def parse_shots(text: str) -> tuple[tuple[int, ...], bool]:
                 f"shots: expected like 1-40, 1,2,5,10 or all, got {text!r}"
             )
         first = int(low)
-        last = int(high or low)
+        last = int(high or low)  # a single number is a range of one
         if not 1 <= first <= last:
             raise OptionError(
                 f"shots: expected 1 or more, and ranges that ascend, such as 1-5; got {word!r}"
@@ -151,6 +152,7 @@ def make_protocol(
     for name, instead in (("whole_pool", 'shots="1-40,all"'), ("spreads", "spread")):
         if name in options:
             raise OptionError(f"{name}: use {instead}")
+    # On the command line, the field `spreads` is the option `spread`.
     names = [one.name for one in fields(ProtocolOptions) if one.name != "spreads"]
     check_names(options, [*names, "spread"])
     return Protocol(

@@ -194,7 +194,7 @@ def sample_values(
         places = np.arange(len(queries))
         relevant = episodes.relevant[queries]
         for b in range(len(values)):
-            picks = [b] * len(queries)
+            picks = [b] * len(queries)  # the draw of each query
             if spread == "per-query":
                 picks = [random_below(stream, b, protocol.draws) for stream in streams]
             sample = table[places, picks]

@@ -100,19 +100,18 @@ def score_draw(
     episodes = spread.episodes
     classes = len(episodes.classes)
     rows, sizes = support_rows(spread, query_or_fold, draw, shots)
-    smaller = len(
-        shots
-    )  # how many of the supports leave out an exemplar of their pools
+    smaller = len(shots)  # how many supports leave out an exemplar of their pools
     if spread.protocol.distinct or spread.rank is not None:
         smaller = int(np.searchsorted(sizes, len(split.pool)))
     logits = np.empty((len(shots), classes, len(queries)))
+    # The shots of each kind, and the exemplars in their order.
     in_order_of_draw = (slice(smaller), rows)
     in_own_order = (slice(smaller, None), np.sort(rows))
     for supports, ordered in (in_order_of_draw, in_own_order):
         if len(sizes[supports]) == 0:
             continue
         chosen = ordered[: sizes[supports][-1]]
-        weight = None
+        weight = None  # all exemplars weigh 1
         if spread.support_units is not None:
             weight = spread.support_units[draw, chosen] * UNIT
         products = multiply(chosen, np.concatenate([chosen, queries]))
@@ -133,7 +132,8 @@ def score_support(
     """Return the logits (sizes, classes, queries) by ridge regression on nested supports.
 
     The support of each size is the first so many exemplars. `products` (exemplars, exemplars +
-    queries) are those of the exemplars with each other and with the queries.
+    queries) are of the exemplars with each other and with the queries; `label` is the class of each
+    exemplar, `weight` its weight, 1 without.
     """
     rows = len(label)
     is_class = label[:, None] == np.arange(classes)
@@ -158,7 +158,7 @@ def support_rows(
     """Return the exemplars of one draw as rows of the episodes, and how many of them each k has.
 
     They are one of each class in turn, so that the support of every k is the first rows of the
-    largest.
+    largest. For `query_or_fold` see `Spread.supports`.
     """
     supports = spread.supports(query_or_fold, int(shots[-1]), draw)
     # The place of each exemplar in the support of its class.

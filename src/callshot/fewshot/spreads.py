@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from callshot.fewshot.episodes import Episodes, Keys, Split
 from callshot.fewshot.kernels import streams
 from callshot.fewshot.protocol import Protocol
-from callshot.records import IntArray
+from callshot.records import COMMON_FOLD, IntArray
 
 Ranks = NDArray[np.uint32]
 
@@ -66,7 +66,9 @@ class Spread:
         """
         assert self.group is not None
         count = self.samples * self.repeats
-        return (np.arange(count) % (self.group.max() + 1))[samples]
+        groups = self.group.max() + 1
+        group_of_sample = np.arange(count) % groups
+        return group_of_sample[samples]
 
     @property
     def has_own_draws(self) -> bool:
@@ -94,6 +96,7 @@ class Spread:
                 continue
             seed = self.protocol.seed
             words = (draw, class_key)
+            # A query's own order has only its pool; a shared one has all rows of the class.
             if self.has_own_draws:
                 rows = rows[allowed[rows]]
                 query_key = episodes.segment_key[query_or_fold]
@@ -103,9 +106,10 @@ class Spread:
             is_allowed = allowed[rows]
             size = min(k, int(is_allowed.sum())) if distinct else k
             order = np.arange(len(rows), dtype=np.uint64)
+            scratch = np.empty_like(order)
             chosen = np.empty(size, np.uint64)
             streams.draw_support(
-                stream, order, order.copy(), is_allowed, size, distinct, chosen
+                stream, order, scratch, is_allowed, size, distinct, chosen
             )
             supports.append(rows[chosen.astype(np.int64)])
         return supports
@@ -117,7 +121,10 @@ def make_spread(
     protocol: Protocol,
     map_tasks: Callable[..., Iterable[Any]] = map,
 ) -> Spread:
-    """Return one of the spreads of a protocol; `total` is drawn by `map_tasks`."""
+    """Return one of the spreads of a protocol: per-query, shared or total.
+
+    `total` is drawn here, in tasks that `map_tasks` runs, like `map`, perhaps in threads.
+    """
     samples = protocol.samples(name)
     if name != "total":
         return Spread(name, episodes, protocol, samples)
@@ -130,7 +137,9 @@ def make_spread(
 
     parts = map_tasks(draw, range(0, samples, TASK_SAMPLES))
     units, rank = map(np.concatenate, zip(*parts, strict=True))
-    return Spread(name, episodes, protocol, samples, rank, units, units)
+    return Spread(
+        name, episodes, protocol, samples, rank, units=units, support_units=units
+    )
 
 
 def leave_out(spread: Spread) -> Spread:
@@ -153,7 +162,7 @@ def group_recordings(episodes: Episodes) -> tuple[Keys, IntArray]:
     groups without them.
     """
     key = episodes.recording_key.copy()
-    has_query = np.isin(key, key[episodes.fold >= 0])
+    has_query = np.isin(key, key[episodes.fold != COMMON_FOLD])
     for side in (has_query, ~has_query):
         if len(np.unique(key[side])) > MAX_GROUPS:
             # Keys are random, and so are these groups.
@@ -172,14 +181,17 @@ def draw_orders(
 ) -> Ranks:
     """Draw a random order of the exemplars of each class for every sample, (samples, rows).
 
-    Exponential random numbers, divided by the weights `units` (samples, rows), are sorted. The
-    result has the exemplars of one class after another, each by its number inside the class.
+    Exponential random numbers, divided by the weights `units` (samples, rows), are sorted, so that
+    heavy rows tend to come early. The result has the exemplars of one class after another, each by
+    its number inside the class. The samples are numbered from `first` on.
     """
     arrival = np.empty(units.shape)
     base = streams.purpose_key(protocol.seed, "total")
     streams.fill_exponentials(base, episodes.segment_key, first, arrival)
     arrival /= units
-    by_class = np.split(arrival, episodes.class_start[1:-1], axis=1)
+    # Where the second class begins, and so on
+    inner_bounds = episodes.class_start[1:-1]
+    by_class = np.split(arrival, inner_bounds, axis=1)
     ranks_by_class = [np.argsort(part, axis=1, kind="stable") for part in by_class]
     ranks = np.concatenate(ranks_by_class, axis=1)
     return ranks.astype(np.uint32)
@@ -190,7 +202,8 @@ def draw_units(
 ) -> IntArray:
     """Draw the weight of each row's recording, in multiples of UNIT, (samples, rows).
 
-    Weights are exponentially distributed, and at least one UNIT.
+    Weights are exponentially distributed, and at least one UNIT. The samples are numbered from
+    `first` on: their number decides the random words.
     """
     weight = np.empty((samples, len(episodes.rows)))
     base = streams.purpose_key(protocol.seed, "recording")

@@ -41,7 +41,7 @@ from callshot.fewshot.spreads import (
     make_spread,
     units_without,
 )
-from callshot.records import FloatArray, IntArray
+from callshot.records import COMMON_FOLD, FloatArray, IntArray
 
 Categories = Mapping[str, str] | None
 # From a slice of the draws to their logits, (draws, shots, classes, queries).
@@ -93,7 +93,7 @@ def sweep(
     largest = max(split.largest_pool for split in make_splits(engine.episodes))
     if protocol.whole_pool and largest not in protocol.shots:
         k = np.append(k, largest)
-    if scorer is not None:
+    if scorer is not None:  # its supports are nested, so that k must ascend
         k.sort()
     drawn = make_spread(spread, engine.episodes, protocol, engine.threads.map)
     if without_groups and spread == "shared" and protocol.shots:
@@ -161,7 +161,7 @@ def _sum_folds(
             weights = units_of_queries.T * UNIT
         sums.open_fold(split, weights)
         if sums.left_out is not None and spread.group is not None:
-            # A column of weights for each group, and the column of each sample.
+            # A column of weights for each group that is left out, and the column of each sample.
             groups = np.arange(spread.group.max() + 1)
             group_of_queries = spread.group[split.rows]
             units = units_without(groups, group_of_queries)
@@ -280,6 +280,7 @@ def to_ranking_scores(engine: Engine, logits: FloatArray) -> NDArray[np.uint16]:
     These are class numbers, (draws, shots, queries).
     """
     draws, shots, classes, queries = logits.shape
+    # The kernel works on (…, classes, lines, width): a ranking is one line, from 0 to 1.
     decided = np.empty((draws * shots, 1, queries), np.uint16)
     table = logits.reshape(draws * shots, classes, 1, queries)
     to_scores(table, 0, 1, engine.softmax, ranking=True, decided=decided)
@@ -309,6 +310,7 @@ def _bootstrap_fold(
     shots_at_a_time = max(engine.memory // 2, MIN_SCORE_BYTES) // bytes_per_shot
     for block in blocks(len(shots), shots_at_a_time):
         scores, decided, counts = score_queries(engine, split, shots[block], scorer)
+        # The tasks below fill these in: by shot the decisions, by shot and class the rankings.
         size = (len(scores), classes, protocol.bootstraps)
         tables = ClassTables(*(np.empty(size) for _ in ClassTables._fields))
         tied = np.empty((len(scores), classes), np.int64)
@@ -359,12 +361,14 @@ def _resample_class(
     positives = int(split.positives[n])
     negatives = queries - positives
     sorts_samples = min(positives, negatives) > MANY_ANCHORS
+    # Codes are made for the first choice of anchors whose codes can be used.
     choices = [is_positive]
     if negatives < positives and not sorts_samples:
         choices.insert(0, ~is_positive)  # used if nothing is tied
     order = ranks.sort_scores(flat)
     for is_anchor in choices:
-        # Every anchor's score may have an odd code, with an even one on each side.
+        # Every anchor's score may have an odd code, with an even one on each side. The kernel also
+        # counts queries in numbers of this type.
         largest = max(2 * int(is_anchor.sum()) * draws + 1, queries)
         code = np.empty(flat.size, np.uint16 if largest < SMALL_CODES else np.uint32)
         ties, tied[n] = ranks.encode(order, flat, is_anchor, draws, code)
@@ -376,7 +380,7 @@ def _resample_class(
     ranks.sample_class(
         code,
         np.flatnonzero(is_anchor),
-        is_anchor is is_positive,
+        is_anchor is is_positive,  # whether the anchors are the positives
         ties > 0,
         draws,
         picks,
@@ -416,6 +420,7 @@ def score_queries(
         count_decisions(span.start, span.stop, decided, split.truth, counts)
         return counts
 
+    # So that all threads end at about the same time
     tasks_wanted = 8 * engine.threads.threads
     queries_per_task = math.ceil(queries / tasks_wanted)
     tasks = [partial(score, span) for span in blocks(queries, queries_per_task)]
@@ -597,14 +602,15 @@ def logits_of_means(engine: Engine, split: Split, means: FloatArray) -> FloatArr
 def widen_total(sums: MetricSums, shared: MetricSums, episodes: Episodes) -> None:
     """Widen the samples of `total` in `sums` to a prediction interval, in place.
 
-    `shared` also gives the chance level of decisions, as `total` counts no decisions.
+    `shared` are the metrics of the spread `shared`, which show how much labelled sets vary. It also
+    gives the chance level of decisions, as `total` counts no decisions.
     """
     sums.chance = shared.chance
     inflation = small_sample_inflation(count_recordings(episodes))
     mean = float(inflation.mean())
     for key, samples in sums.values.items():
         samples[:] = widen_to_prediction(samples, shared.values[key], mean)
-    by_class = inflation[:, None]
+    by_class = inflation[:, None]  # for (shots, classes, samples)
     for metric, samples in sums.per_class.items():
         samples[:] = widen_to_prediction(samples, shared.per_class[metric], by_class)
 
@@ -615,8 +621,9 @@ def count_recordings(episodes: Episodes) -> IntArray:
     Where all supports come from another corpus, it is the smaller of the numbers of queries and of
     supports: resampling underestimates the variance of that side most.
     """
-    is_query = episodes.fold >= 0  # calls of the common fold are only supports
-    sides = [np.ones_like(is_query)]
+    # Calls of the common fold are only supports
+    is_query = episodes.fold != COMMON_FOLD
+    sides = [np.ones_like(is_query)]  # all calls
     if episodes.only_common:
         sides = [is_query, ~is_query]
     _, recording = np.unique(episodes.recording, return_inverse=True)

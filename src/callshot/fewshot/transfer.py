@@ -147,6 +147,7 @@ def evaluate_transfer(
     `options` are threads, memory, device and cluster, as in `evaluate_tables`.
     """
     protocol = protocol or Protocol()
+    # Both are for one corpus: folds that are built anew would mix the two.
     for name in ("repeat_folds", "repeat_samples"):
         if getattr(protocol, name) > 1:
             option = name.replace("_", "-")
@@ -172,7 +173,8 @@ def evaluate_transfer(
     within_source = None
     try:
         within_source = evaluate(matched_source)
-    except InputError as error:  # it alone may have too few recordings
+    # The source alone may have too few recordings for folds
+    except InputError as error:
         notes.append(f"no curve within {source.corpus}: {error}")
     if within_source is not None and within_source.excluded_classes:
         names = [count.label for count in within_source.excluded_classes]
@@ -239,6 +241,7 @@ def plan_task(
             "recordings, queries meet examples of their own recording and "
             "the scores are too high: remove them from one of the tables"
         )
+    # Two tables of the source may have the same partner: it is evaluated once.
     different = {table.encoder: table for table in matched.tables}
     target_data = replace(target, tables=list(different.values()))
     target_data = target_data.only(common)
@@ -251,7 +254,7 @@ def plan_task(
     if centre:
         examples = add_centred(source, source)
         matched = add_centred(matched, source)
-        pairs *= 2
+        pairs *= 2  # the centred copies come after all others
     joined = join_corpora(examples.only(classes), matched.only(classes))
     datasets = joined, target_data, source.only(classes)
     return datasets, dict(zip(examples.encoders, pairs, strict=True)), notes
@@ -273,7 +276,7 @@ def compare_with_target(
     comparisons = []
     for curve in split_curves(transfer.values):
         encoder, classifier, *key = _curve_key(curve)
-        _, partner = encoder_pairs[encoder]
+        _, partner = encoder_pairs[encoder]  # its name in the target
         other = curves[(partner, classifier, *key)]
         name = encoder
         if classifier != reference:

@@ -43,6 +43,7 @@ def other_partitions(
     One that equals an earlier one, or in which other classes are eligible, is left out.
     """
     partitions = {}
+    # Partitions that differ only in the numbers of folds are equal: number them alike.
     seen = {number_by_first(folds.fold).tobytes()}
     classes = _eligible(table, folds)
     for number in range(1, protocol.repeat_folds):
@@ -61,7 +62,10 @@ def partition_frame(curve: Frame, number: int) -> Frame:
 
 
 def make_partition(table: Vectors, count: int, seed: int, number: int) -> Folds:
-    """Build folds by a search, without a proof, in an order of recordings by seed and number."""
+    """Build other folds: the search takes recordings in a random order, by seed and number.
+
+    Without a proof of how good they are, which takes longer.
+    """
     recordings = sorted(set(table.recording))
     words = [make_stream(seed, "folds", key(name), number) for name in recordings]
     order = np.argsort(np.array(words, np.uint64))
@@ -86,6 +90,7 @@ def cross_samples(episodes: Episodes, protocol: Protocol) -> Spread:
     Sample d · S + b has labelled set d, an order of all exemplars of weight 1, and weighting b.
     """
     repeats = protocol.repeat_samples
+    # All are (repeats, rows): weights of queries, weights of exemplars, and labelled sets.
     units = draw_units(episodes, protocol, repeats)
     equal = np.full_like(units, WEIGHT_ONE)
     rank = draw_orders(episodes, protocol, equal)
@@ -110,7 +115,7 @@ def variance_components(table: FloatArray) -> dict[Factors, float]:
     """
     axes = [axis for axis, levels in enumerate(table.shape) if levels > 1]
     variances: dict[Factors, float] = {}
-    for size in range(len(axes), 0, -1):
+    for size in range(len(axes), 0, -1):  # from all factors down to single ones
         for factors in combinations(axes, size):
             # The effect of these factors, by inclusion and exclusion of means over the others.
             effect = np.zeros(table.shape)
@@ -126,7 +131,7 @@ def variance_components(table: FloatArray) -> dict[Factors, float]:
             # Larger sets of factors were solved before, and add to this mean square.
             own_part = mean_square
             for other, variance in variances.items():
-                if set(factors) < set(other):
+                if set(factors) < set(other):  # a proper subset
                     own_part -= variance * _levels_outside(table, other)
             variances[factors] = own_part / _levels_outside(table, factors)
     return variances
@@ -155,7 +160,7 @@ def sensitivity_frames(
             if len(axes) == 1:
                 source = FACTORS[axes[0]]
             variances[source] += max(variance, 0.0)
-        if table.shape[0] == 1:
+        if table.shape[0] == 1:  # one partition: nothing is known of the folds
             del variances["folds"]
         by_source = np.array(list(variances.values()))
         total = max(float(by_source.sum()), TINY)
