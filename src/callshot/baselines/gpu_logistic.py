@@ -304,10 +304,7 @@ class Newton:
         self.trial[..., : self.unknowns] = start
 
     def solve(self) -> float:
-        """Move all fits to their optimum; return how far the objective may be above it at most.
-
-        The loops run until the last fit of the batch stops; `_run` replays recordings of the steps.
-        """
+        """Move all fits to their optimum; return how far the objective may be above it at most."""
         self._run(self._begin)
         for _ in range(MAX_STEPS):
             self._run(self._accept_trial)

@@ -353,10 +353,7 @@ class TrainingJob:
         return folder / f"{place}-{self.name}-{digest}.safetensors"
 
     def read(self) -> tuple[Checkpoint, Tensors]:
-        """Return how far earlier runs got, and the tensors they saved, after checking the file.
-
-        Without a file, it is a training that has not begun.
-        """
+        """Return how far earlier runs got, and the tensors they saved, after checking the file."""
         if self.context.folder is None:
             return Checkpoint(), {}
         remove_unfinished(self.context.folder, f"{self.path.stem}*")

@@ -120,10 +120,7 @@ def mean_frame(key: Mapping[str, str], k: Shots, means: MeanSamples | None) -> F
 
 
 def _stack(sums: Any, rows: slice) -> FloatArray:
-    """Return values of all metrics, then the AP of all classes, (shots, values, samples).
-
-    `rows` are the shots to take.
-    """
+    """Return the metrics of some shots, then the AP of all classes, (shots, values, samples)."""
     tables = [table[rows, None] for table in sums.values.values()]
     return np.concatenate([*tables, sums.per_class["map"][rows]], axis=1)
 

@@ -37,8 +37,8 @@ class Gpu:
 
     @property
     def score_bytes(self) -> int:
-        """The scores that are on the card at a time."""
-        free = (self.memory - WORK_BYTES) // 4
+        """How many bytes of scores are on the card at a time."""
+        free = (self.memory - WORK_BYTES) // 4  # the rest is for what is measured
         return max(min(free, LARGEST_SCORE_BYTES), MIN_SCORE_BYTES)
 
 
@@ -110,12 +110,13 @@ def usable_gpu(
     """
     if gpu is None:
         return None
+    # The fields are what is measured of each class
     names = (*needed, *ClassTables._fields)
     missing = ", ".join(name for name in names if name not in KERNELS)
     # Products of the rows of each class, those of one class once more, and all vectors.
     products = np.square(np.diff(episodes.class_start))
     entries = products.sum() + products.max() + episodes.vectors.size
-    size = (8 * entries + 2 * MIN_SCORE_BYTES) / 2**30
+    size = (8 * entries + 2 * MIN_SCORE_BYTES) / 2**30  # GiB; numbers are float64
     free = gpu.memory / 2**30
     if missing:
         reason = f"there is no GPU kernel for {missing}"
@@ -163,6 +164,7 @@ def find_gpu() -> Gpu | str:
 
     if torch.version.cuda is None:
         return "torch was installed without CUDA"
+    # torch warns why a card cannot be used: that becomes the reason.
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         available = torch.cuda.is_available()
@@ -188,6 +190,7 @@ def _triton_error() -> str:
 
         from callshot.fewshot.gpu.supports import to_scores
 
+        # One shot, two classes, one query.
         table = torch.zeros((1, 2, 1), dtype=torch.float64, device="cuda")
         relevant = torch.zeros((2, 1), dtype=torch.int8, device="cuda")
         to_scores(table, relevant, 1, ranking=False).cpu()

@@ -31,7 +31,7 @@ def upload(array: NDArray[Any], gpu: Gpu, kind: Any = None) -> Tensor:
     """
     if array.dtype == np.uint64:
         array = array.view(np.int64)
-    if not array.flags.writeable:
+    if not array.flags.writeable:  # torch warns of these
         array = array.copy()
     tensor = torch.from_numpy(np.ascontiguousarray(array))
     if gpu.torch_device.type == "cuda":
@@ -53,7 +53,7 @@ class GpuRows:
 
     def keep(self, array: NDArray[Any], kind: Any = None) -> Tensor:
         """Upload an array once for all folds."""
-        key = id(array)
+        key = id(array)  # the array is kept too, so that no other gets its id
         if key not in self.kept:
             self.kept[key] = (array, upload(array, self.gpu, kind))
         return self.kept[key][1]
@@ -81,6 +81,7 @@ class GpuRows:
         vectors, number = self.distinct
         matrices = []
         for rows in number.split(np.diff(self.episodes.class_start).tolist()):
+            # `place` is the number of each row's vector among the distinct ones of the class.
             numbers, place = torch.unique(rows, return_inverse=True)
             distinct = vectors[numbers]
             table = distinct @ distinct.T
@@ -89,7 +90,10 @@ class GpuRows:
         return torch.cat(matrices), upload(ends, self.gpu)
 
     def products(self, split: Split, span: slice) -> Tensor:
-        """Multiply a slice of the queries of a fold with every row, (queries, rows)."""
+        """Multiply a slice of the queries of a fold with every row, (queries, rows).
+
+        For the rule `cosine` queries have length 1.
+        """
         vectors, number = self.distinct
         # Not by torch, which would wait for the GPU.
         of_rows = self.episodes.distinct[1][split.rows[span]]
@@ -105,8 +109,9 @@ class GpuRows:
 class Supports(NamedTuple):
     """Supports of every class, in order: chosen[n, i, lane] is a row number inside the class.
 
-    Class n has steps[n] exemplars. slot[n, i] is the row of the results that the first i + 1 of
-    them give, −1 where they give none. weight[n, i, lane] is 1 where it is missing.
+    A lane is one draw, of one query or of all. Class n has steps[n] exemplars. slot[n, i] is the
+    row of the results (a shot) that the first i + 1 of them give, −1 where they give none.
+    weight[n, i, lane] is the weight of an exemplar; without the table all are 1.
     """
 
     chosen: Tensor
@@ -280,6 +285,7 @@ class SupportDrawer:
                 first_draw=span.start,
             )
             return supports
+        # A given order of the exemplars: take the first on the support side.
         rank = self.on_gpu.keep(self.spread.rank, torch.int32)[span]
         outside = upload(self.split.outside, self.gpu)
         start = episodes.class_start.tolist()
@@ -287,14 +293,15 @@ class SupportDrawer:
             rows = slice(start[n], start[n + 1])
             order = rank[:, rows]
             is_outside = outside[rows][order]
-            kept = order[is_outside].reshape(draws, -1)
+            kept = order[is_outside].reshape(draws, -1)  # as many in every draw
             supports.chosen[n, :steps] = kept[:, :steps].T
         return self._weighted(supports, span)
 
     def whole_pools(self, span: slice) -> Supports:
         """Return the supports of the shots at which a class gives its whole pool, in its own order.
 
-        They have a lane for each sample of a span if exemplars have weights, else one lane.
+        They have a lane for each sample of a span if exemplars have weights, else one lane. Their
+        one result is row 0, after the last exemplar.
         """
         is_whole = self.shots_drawn < len(self.shots)
         steps = np.where(is_whole, self.split.pool_sizes, 0)
@@ -319,7 +326,7 @@ class SupportDrawer:
         """Return memory for the supports of every class; their exemplars are not drawn yet.
 
         slots[n, k − 1] is the row of the results that the first k exemplars of class n give, −1 if
-        k is not one of the shots, or takes the whole pool.
+        k is not one of the shots, or takes the whole pool. A lane is a draw of one query or of all.
         """
         longest = max(int(self.steps.max()), 1)
         slots = np.full((len(self.steps), longest), -1)
@@ -343,21 +350,23 @@ class SupportDrawer:
     ) -> None:
         """Draw steps[n] exemplars of each class n in every lane, into `supports.chosen`.
 
-        With keys of queries, each query has draws of its own, and lane q · draws + r is draw
-        first_draw + r of query q; else lane r is draw first_draw + r.
+        The members of class n are members[start[n] : start[n + 1]]. With keys of queries, each
+        query has draws of its own, and lane q · draws + r is draw first_draw + r of query q; else
+        lane r is draw first_draw + r.
         """
         chosen = supports.chosen
         classes, longest, lanes = chosen.shape
-        # How many members a draw goes through at most.
+        # How many members a draw goes through at most: some may not be drawn.
         skipped = np.diff(start) - self.split.pool_sizes
         depth = max(int((self.steps + skipped).max()), 1)
+        # Without swaps no memory is needed for them
         entries = depth if self.distinct else 0
         scratch = chosen.new_empty((2, classes, entries, lanes))
         stream = streams.purpose_key(self.engine.protocol.seed, purpose)
         base = upload(np.array([stream]), self.gpu)
         _draw_supports[(triton.cdiv(lanes, BLOCK), classes)](
             base,
-            base if query_key is None else query_key,
+            base if query_key is None else query_key,  # not read without keys
             upload(self.engine.episodes.class_key, self.gpu),
             upload(members, self.gpu, torch.int32),
             upload(start, self.gpu, torch.int32),

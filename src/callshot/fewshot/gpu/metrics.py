@@ -50,9 +50,9 @@ class Truth(NamedTuple):
 
 
 def upload_truth(split: Split, gpu: Gpu) -> Truth:
-    """Copy the true classes of a fold's queries to a GPU; list the positives of each class."""
+    """Copy the true classes of a fold's queries to a GPU; list positives and negatives by class."""
     relevant = split.relevant
-    lists = np.concatenate([relevant, ~relevant])
+    lists = np.concatenate([relevant, ~relevant])  # (2 · classes, queries)
     _, members = np.nonzero(lists)
     start = np.concatenate([[0], np.cumsum(lists.sum(axis=1))])
     return Truth(
@@ -68,7 +68,8 @@ def upload_truth(split: Split, gpu: Gpu) -> Truth:
 def _load(table, picks, q, b, valid, draws, samples, other, PICKED: tl.constexpr):
     """Load the entries of a table (queries, draws) for queries q and samples b.
 
-    With PICKED, `picks` (queries, samples) says which draw a sample takes; else it is draw b.
+    With PICKED, `picks` (queries, samples) says which draw a sample takes; else it is draw b. Where
+    not `valid`, the result is `other`.
     """
     pick = b
     if PICKED:
@@ -316,6 +317,7 @@ def measure(
     queries = len(truth.label)
     samples = draws if picks is None else picks.shape[1]
     ones = scores.new_ones((queries, 1)) if weight is None else weight
+    # The weight of all queries in each sample, and of the positives and negatives of each class.
     all_weights = ones.sum(0).expand(samples).contiguous()
     is_negative = 1 - truth.relevant
     sides = torch.cat([truth.relevant, is_negative]).to(torch.float64)
@@ -326,6 +328,7 @@ def measure(
     is_weighted = weight is not None
     choice = picks if is_picked else ties  # not read without picks
     sample_blocks = triton.cdiv(samples, LANES)
+    # Two runs, for rows without ties and with them; one if it is not known which have ties.
     for with_ties in (True,) if tied is None else (False, True):
         _measure[(sample_blocks, shots * classes)](
             scores,
@@ -370,18 +373,22 @@ def measure(
         num_warps=LANES // 32,
     )
     if is_weighted:
+        # Hits, correct and decided; AP and AUROC do not depend on the unit
         out[2:] *= UNIT
     return ClassTables(*out), ties
 
 
 def count_decisions(decisions: Tensor, truth: Truth, draws: int) -> Tensor:
-    """Count the decisions, (shots, true, predicted), as `kernels.scores.count_decisions` does."""
+    """Count the decisions, (shots, true, predicted), as `kernels.scores.count_decisions` does.
+
+    `decisions` (shots, queries · draws) are twice the number of a class, plus 1 if it is right.
+    """
     shots = len(decisions)
     classes = len(truth.relevant)
     predicted = (decisions >> 1).to(torch.int64)
     label = truth.label.repeat_interleave(draws)
     true = torch.where(decisions & 1 != 0, predicted, label)
-    cell = true * classes + predicted
+    cell = true * classes + predicted  # of the matrix, flat
     counts = cell.new_zeros((shots, classes**2))
     counts.scatter_add_(1, cell, torch.ones_like(cell))
     return counts.reshape(shots, classes, classes)

@@ -23,7 +23,7 @@ def _product(line, chosen, weight, m, lanes, valid, WEIGHTED: tl.constexpr):
     """Load a line's product with exemplar m of the support, times the weight of m.
 
     `line` is a row of the Gram matrix of a class. `chosen` and `weight` point at exemplar 0 of each
-    of `lanes` lanes; those beyond the last are not `valid`.
+    of `lanes` lanes (draws); lanes beyond the last are not `valid`.
     """
     value = tl.load(line + tl.load(chosen + m * lanes, valid, 0), valid, 0.0)
     if WEIGHTED:
@@ -180,6 +180,7 @@ def fill_logits(
     _, longest, support_lanes = supports.chosen.shape
     lanes = len(products) * draws
     is_weighted = supports.weight is not None
+    # Not read without weights
     weight = supports.weight if is_weighted else rows.squares
     squares = out.new_empty((slots, classes, support_lanes))
     _fill_squares[(triton.cdiv(support_lanes, BLOCK), classes)](
@@ -214,7 +215,7 @@ def fill_logits(
         longest,
         support_lanes,
         rows.rule == "cosine",
-        support_lanes == lanes,
+        support_lanes == lanes,  # whether each query has draws of its own
         reciprocal,
         is_weighted,
         BLOCK,
@@ -270,7 +271,7 @@ def exp(x):
 
 @triton.jit
 def log1p(x):
-    """Return log(1 + x) for 0 ≤ x < 2⁵⁰, to the bit as the explained `kernels.scores.log1p`."""
+    """Return log(1 + x) for 0 ≤ x < 2⁵⁰, to the bit as `kernels.scores.log1p` (explained there)."""
     u = 1.0 + x
     lost = (x - (u - 1.0)) / u
     bits = u.to(tl.int64, bitcast=True) - SQRT_HALF
@@ -361,11 +362,12 @@ def to_scores(table: Tensor, relevant: Tensor, draws: int, *, ranking: bool) -> 
     decisions = table.new_empty((shots, lanes), dtype=torch.int16)
     wide = decisions  # not read without ranking
     if ranking:
+        # The largest difference of two logits in each draw: whether odds stay normal floats.
         gap = table.amax(1) - table.amin(1)
         gap = gap.reshape(shots, queries, draws).amax(1)
         wide = (gap >= LARGEST_GAP).to(torch.int8)
-    pad = triton.next_power_of_2(classes)
-    block = max(32, TILE // pad)
+    pad = triton.next_power_of_2(classes)  # a tile has this many classes
+    block = max(32, TILE // pad)  # lanes of a tile; a warp has 32
     _to_scores[(triton.cdiv(lanes, block), shots)](
         table,
         wide,

@@ -44,18 +44,22 @@ class SplitScorer(SupportDrawer):
         """Return the logits (shots, classes, queries · draws) by each query's own draws."""
         classes = len(self.steps)
         exemplars = max(int(self.steps.max()), 1)
+        # Of one draw: an exemplar's number (int32) and two numbers of scratch; sums (float64).
         draw_bytes = classes * (12 * exemplars + 8 * len(self.shots))
         product_bytes = 8 * len(self.engine.episodes.rows)
         query_bytes = draws * draw_bytes + product_bytes
         out = self._new_table(draws)
-        pools = self.whole_pools(slice(0))
+        pools = self.whole_pools(slice(0))  # without weights, so of no samples
         for queries in blocks(len(self.split.rows), SUPPORT_BYTES // query_bytes):
             supports = self.own_supports(queries, draws)
             self._fill(supports, pools, queries, draws, out)
         return out
 
     def shared(self, span: slice) -> Tensor:
-        """Return the logits (shots, classes, queries · draws) by draws that all queries share."""
+        """Return the logits (shots, classes, queries · draws) by draws that all queries share.
+
+        `span` are the numbers of the draws.
+        """
         draws = span.stop - span.start
         supports = self.shared_supports(span)
         pools = self.whole_pools(span)
@@ -85,7 +89,7 @@ class SplitScorer(SupportDrawer):
         the other shots.
         """
         products = self.on_gpu.products(self.split, queries)
-        first = queries.start * draws
+        first = queries.start * draws  # lane: a lane is a query and a draw
         is_shared = not self.spread.has_own_draws
         fill_logits(
             supports,
@@ -108,6 +112,7 @@ class SplitScorer(SupportDrawer):
         )
         end = first + len(products) * draws
         for n in partial:
+            # (queries, draws)
             values = whole[0, n].reshape(-1, pool_lanes).expand(-1, draws)
             out[self.shots_drawn[n] :, n, first:end] = values.flatten()
 
@@ -216,6 +221,7 @@ def _sweep_shared_draws(
             sums.add_decisions(rows, counts, tied_positives)
         if sums.left_out is not None:
             repeats = []
+            # The same scores, without the queries of a group of recordings.
             for left_out in _leave_groups_out(spread, split, span, gpu):
                 tables, _ = measure(
                     scores,
@@ -236,7 +242,10 @@ def _sweep_shared_draws(
 def _leave_groups_out(
     spread: Spread, split: Split, span: slice, gpu: Gpu
 ) -> Iterator[Tensor]:
-    """Yield weights of queries (queries, draws) for the draws in `span`, once for each repeat."""
+    """Yield weights of queries (queries, draws) for the draws in `span`, once for each repeat.
+
+    They are nearly 0 for the queries of the group of recordings that the draw leaves out then.
+    """
     assert spread.group is not None
     group = upload(spread.group[split.rows], gpu)[:, None]
     for i in range(spread.repeats):

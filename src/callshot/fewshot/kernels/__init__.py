@@ -49,6 +49,6 @@ def fma(_typing: Any, _x: Any, _y: Any, _z: Any) -> Any:
     signature = types.float64(types.float64, types.float64, types.float64)
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        return builder.fma(*values)
+        return builder.fma(*values)  # LLVM's instruction
 
     return signature, generate

@@ -52,13 +52,13 @@ def least_range(held: IntArray, count: int) -> int:
 
     `held` is the number of its segments in each recording; at least `count` are not 0.
     """
-    held = np.sort(held[held > 0])[::-1]
+    held = np.sort(held[held > 0])[::-1]  # largest first
     total = held.sum()
     # The smallest count: the j largest recordings fill j folds at most, the others share the rest.
     rest = total - np.concatenate([[0], np.cumsum(held)])
     smallest = min(rest[j] // (count - j) for j in range(count))
     # The largest count: at least the mean, rounded up.
-    largest = -(-total // count)
+    largest = -(-total // count)  # −(−a // b) rounds up
     for last in range(0, len(held), count):
         # Of the last + 1 largest recordings, so many share a fold. It has at least as many segments
         # as the smallest of these.
@@ -95,10 +95,11 @@ def search_locally(
     recordings, classes = holds.shape
     # The largest scale with which all energies fit into 64 bits.
     scale = 2**61 // (count * classes * (classes + 2))
+    # Times the range of a class: its range, divided by its mean count in a fold.
     range_weight = scale * count // holds.sum(axis=0)
     penalty = scale * count * classes
     hint = penalty // count if hinted else 0
-    target = -1 if least is None else int(range_weight @ least)
+    target = -1 if least is None else int(range_weight @ least)  # −1 is never reached
 
     sizes = holds.sum(axis=1) if size is None else size
     with_sizes = np.column_stack([holds, sizes])
@@ -121,7 +122,11 @@ def search_locally(
 
 @inner
 def class_energy(counts, range_weight, penalty, hint):
-    """Return the energy of one class with these counts of segments, (folds,)."""
+    """Return the energy of one class with these counts of segments, (folds,).
+
+    It is the range of the counts times `range_weight`; with empty folds `penalty`, and `hint` for
+    each of them.
+    """
     low = counts[0]
     high = counts[0]
     empty = 0

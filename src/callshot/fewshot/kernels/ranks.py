@@ -70,7 +70,10 @@ class FoldMetrics(NamedTuple):
 
 @formula
 def order_bits(score):
-    """Return 64 bits that compare, unsigned, as the scores do."""
+    """Return 64 bits that compare, unsigned, as the scores do.
+
+    The bits of a negative float are all flipped, of another only the sign.
+    """
     bits = np.float64(score + 0.0).view(np.uint64)  # −0.0 becomes 0.0
     return bits ^ (ALL_BITS if bits & TOP_BIT != np.uint64(0) else TOP_BIT)
 
@@ -106,6 +109,7 @@ def shell_sort(entries, scores):
     gap = 1
     while gap < entries.size // 3:
         gap = 3 * gap + 1
+    # Insertion sort of every gap-th entry, with smaller and smaller gaps.
     while gap >= 1:
         for i in range(gap, entries.size):
             entry = entries[i]
@@ -137,6 +141,7 @@ def sort_scores(scores):
         unsorted = entries
         entries = spare
         spare = unsorted
+    # Sort each run of entries that agree in the bits from `lowest` on.
     start = 0
     for i in range(1, entries.size + 1):
         if i == entries.size or entries[i] >> lowest != entries[start] >> lowest:
@@ -158,7 +163,7 @@ def encode(order, scores, is_anchor, draws, code):
     anchored = np.repeat(is_anchor, draws)
     tied = 0
     tied_anchors = 0
-    level = 0
+    level = 0  # the even code of scores above the anchors so far
     start = 0
     while start < order.size:
         first = index_of(order[start])
@@ -187,7 +192,8 @@ def encode(order, scores, is_anchor, draws, code):
 def ranking_metrics(scores, weight, relevant):
     """Return AP, AUROC (NaN without a negative) and the number of tied positives of one ranking.
 
-    Weights are whole numbers, so that their sums are exact in any order.
+    `scores`, `weight` and `relevant` are by query. Weights are whole numbers, so that their sums
+    are exact in any order.
     """
     order = sort_scores(scores)
     precision = 0.0
@@ -405,7 +411,9 @@ def sample_class(code, anchor, positive, tied, draws, picks, harmonic, ap, auroc
 def sample_class_by_sorting(scores, draws, relevant, picks, ap, auroc):
     """Fill ap[b] and auroc[b] of one class by sorting each bootstrap sample b.
 
-    This is quicker than `sample_class` where there are many positives and many negatives.
+    `scores` are flat, (queries × draws), `picks` (queries, samples) is the draw of each query in
+    each sample. This is quicker than `sample_class` where there are many positives and many
+    negatives.
     """
     sample = np.empty(picks.shape[0])
     weight = np.ones(sample.size, np.int64)

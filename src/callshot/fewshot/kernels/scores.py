@@ -90,7 +90,7 @@ def find_leaders(block, y, top, second, leader, decided):
     """Fill in the two largest logits of each column of line y, and the class of the largest.
 
     `block` is (classes, lines, width). `leader` gets the class as a float, so that the loop
-    vectorises, `decided` as a number.
+    vectorises, `decided` as a number. Of equal logits the first class leads.
     """
     classes, _, width = block.shape
     line = block[0, y]
@@ -158,7 +158,7 @@ def fill_shares(block, y, top, second, decided, part, near, total, grid):
         for i in range(width):
             part[n, i] = line[i] - second[i]
     for i in range(width):
-        part[decided[i], i] = LOWEST
+        part[decided[i], i] = LOWEST  # the leader, which would overflow
     for i in range(width):
         near[i] = second[i] - top[i]
         total[i] = 0.0

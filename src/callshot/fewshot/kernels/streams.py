@@ -83,7 +83,8 @@ def draw_support(stream, order, swaps, allowed, steps, distinct, chosen):
 
     With `distinct`, the order is a permutation of the members, of which `steps` must be allowed;
     otherwise it is an endless sequence of picks with replacement. `order` holds the members; it is
-    shuffled, and in the end put back as it was. `swaps` is scratch.
+    shuffled, and in the end put back as it was. allowed[member] says whether a member is allowed.
+    `swaps` is scratch.
     """
     count = 0
     i = np.uint64(0)
@@ -108,7 +109,10 @@ def draw_support(stream, order, swaps, allowed, steps, distinct, chosen):
 
 @kernel
 def fill_exponentials(base, keys, first, out):
-    """Fill out[b, i] with an exponential number: a hash of (seed, purpose, key i, first + b)."""
+    """Fill out[b, i] with an exponential number: a hash of (seed, purpose, key i, first + b).
+
+    `base` is the key of seed and purpose.
+    """
     for i in range(keys.size):
         stream = enter(base, keys[i])
         for b in range(out.shape[0]):
@@ -119,7 +123,11 @@ def fill_exponentials(base, keys, first, out):
 
 @kernel
 def fill_normals(base, other_base, keys, out):
-    """Fill out[i, b] with a normal random number: a hash of (seed, purposes, key i, b)."""
+    """Fill out[i, b] with a normal random number: a hash of (seed, purposes, key i, b).
+
+    `base` and `other_base` are the keys of the seed with two purposes. A normal number is made of
+    two uniform ones (Box and Muller).
+    """
     for i in range(keys.size):
         stream = enter(base, keys[i])
         other = enter(other_base, keys[i])

@@ -193,9 +193,9 @@ def fill_means(
 ):
     """Fill out[s, q] with the logit of query z by the weighted mean c of the first exemplars.
 
-    It is 2 c·z − |c|², or the cosine (z has length 1). squares[s] is |Σ w x|² over the exemplars;
-    `total` is scratch. A mean without a direction has cosine 0. Rounding cannot bring a cosine
-    beyond −1 and 1.
+    It is 2 c·z − |c|², or the cosine (z has length 1). squares[s] is |Σ w x|² over the first
+    limits[s] exemplars; `total` is scratch. A mean without a direction has cosine 0. Rounding
+    cannot bring a cosine beyond −1 and 1. For the other arguments see `score_support`.
     """
     queries = out.shape[1]
     for q in range(queries):
@@ -228,7 +228,7 @@ def fill_means(
 
 @inner
 def fill_nearest(product, lengths, chosen, steps, limits, largest, out):
-    """Fill out[s, q] with the largest 2 x·z − |x|² of query z and the first exemplars x."""
+    """Fill out[s, q] with the largest 2 x·z − |x|² of query z and the first limits[s] exemplars."""
     queries = out.shape[1]
     for q in range(queries):
         largest[q] = -np.inf
@@ -401,6 +401,7 @@ def score_queries(sampling, rows, streams, rank, weight, products, out):
     `products` is (queries, rows). A call for each query from Python would take a tenth longer.
     """
     for q in range(products.shape[0]):
+        # As of a table of one query: (rows, 1), and (draws, shots, classes, 1).
         column = products[q].reshape((products.shape[1], 1))
         lanes = np.expand_dims(out[q], 3)
         score_draws(
@@ -437,7 +438,7 @@ def draw_members(stream, class_key, distinct, members, class_start, outside, out
     """Fill out[d, n, i] with the i-th exemplar of class n in draw d, as a row of the table.
 
     The members of class n are members[class_start[n] : class_start[n + 1]], as rows; `outside` says
-    of each row whether it may be drawn.
+    of each row whether it may be drawn. `stream` is the key of seed and purpose.
     """
     draws, classes, size = out.shape
     chosen = np.empty(size, np.uint64)
@@ -458,7 +459,8 @@ def draw_members(stream, class_key, distinct, members, class_start, outside, out
 def score_members(rule, vectors, lengths, matrix, products, chosen, shots, out):
     """Fill out[d, shot, n, q] with the logit of class n for query q by rows of chosen[d, n].
 
-    `products` is (rows, queries), `matrix` (rows, rows) as for `score_support`.
+    `products` is (rows, queries), `matrix` (rows, rows) as for `score_support`. All exemplars weigh
+    1; shots[s] of them are the support of shot s.
     """
     draws, _, classes, _ = out.shape
     steps = chosen.shape[2]
