@@ -490,7 +490,6 @@ def score_queries(job: TrainingJob, pool: Pool) -> tuple[FloatArray, int]:
     losses = search(job, pool)
     epochs = best_epoch(losses) or UNSEARCHED_EPOCHS
     if job.saved.phase == "finished":
-        _, weights = job.read()
         network = job.make(job.data, job.config)
         network.register_forward_pre_hook(lambda *_: pool.check_stopped())
         _, weights = job.read()
