@@ -69,7 +69,7 @@ def largest_shot(shots: Iterable[int], most: int) -> int:
 
 
 def main_spread(evaluation: Evaluation) -> str:
-    """Return the spread that a summary uses: `total` where evaluated, else `shared`."""
+    """Return the spread (what intervals are over) of a summary: `total` if known, else `shared`."""
     return preferred_spread(evaluation.curve["spread"])
 
 
@@ -84,7 +84,7 @@ def list_queries(evaluation: Evaluation) -> list[str]:
 
 
 def common_spread(results: CorpusResults) -> str:
-    """Return the preferred spread of those that all classifiers have, or else the main one."""
+    """Return the spread (what intervals are over) that all classifiers have, or the main one."""
     curves = join_classifiers(results).curve.partition_by("classifier")
     spreads_by_classifier = [set(curve["spread"]) for curve in curves]
     shared = set.intersection(*spreads_by_classifier)

@@ -63,8 +63,8 @@ class Job:
         self._stopping.set()
         process = self._process
         if process is not None and process.stdin is not None:
-            with suppress(OSError):
-                process.stdin.close()
+            with suppress(OSError):  # it has ended already
+                process.stdin.close()  # at which a child ends itself
             try:
                 process.wait(STOP_S)
             except subprocess.TimeoutExpired:
@@ -92,11 +92,13 @@ class Job:
                 self.state = STOPPED
                 return
             if code:
-                # The error of callshot, or else the last line; without the file it begins with.
+                # The error of callshot, or else the last line, or else the exit code.
                 errors = [line for line in self.lines if line.startswith(ERROR)]
-                last = [*errors, *list(self.lines)[-1:], f"ended with code {code}"]
+                last_line = [*self.lines][-1:]
+                reasons = [*errors, *last_line, f"ended with code {code}"]
+                # Without the file that it begins with, which is one of the arguments
                 files = "|".join(map(re.escape, arguments))
-                self.error = re.sub(f"^{ERROR}(({files}): )?", "", last[0])
+                self.error = re.sub(f"^{ERROR}(({files}): )?", "", reasons[0])
                 self.state = FAILED
                 return
         self.state = DONE
@@ -113,12 +115,14 @@ class Job:
             encoding="utf-8",
             errors="replace",
             env={**os.environ, **CHILD_VARIABLES},
+            # Windows has this flag, others `setpriority`.
             creationflags=getattr(subprocess, "BELOW_NORMAL_PRIORITY_CLASS", 0),
         )
         self._process = process
         if hasattr(os, "setpriority"):
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
+        # `stop` may have been called before there was a process to end.
         if self._stopping.is_set() and process.stdin is not None:
             process.stdin.close()
         with process:
@@ -146,7 +150,8 @@ def run_child() -> None:
     console.LINE_EVERY_S = LINE_EVERY_S
 
     def follow_parent() -> None:
-        while os.read(0, 1):  # sys.stdin would be locked when Python ends
+        # Until standard input is closed; sys.stdin would be locked when Python ends.
+        while os.read(0, 1):
             pass
         os.kill(os.getpid(), signal.SIGTERM)
 

@@ -51,7 +51,7 @@ def wilson_interval(hits: float, count: int) -> tuple[float, float]:
 
 
 def draw_sample(items: Spans, seed: int) -> IntArray:
-    """Return the items of a source in a random order; every beginning is a fair sample of a class.
+    """Return the items of a source in a random order; the first of a class are a fair sample.
 
     Each class is cut into bins of equal size by score. The order takes an item of each bin at
     random, then another of each, and so on; classes take turns. It is the same for the same seed.
@@ -63,7 +63,7 @@ def draw_sample(items: Spans, seed: int) -> IntArray:
         pl.Series("first_key", first_key),
         pl.Series("second_key", second_key),
         "label",
-        item="row",
+        item="row",  # its number
         rank=pl.col("score").fill_null(0.0).rank("ordinal").over("label"),
         count=pl.len().over("label"),
     )
@@ -110,7 +110,7 @@ def describe_precision(reviewed: int, confirmed: int, detections: int) -> Answer
     if 0 < reviewed < detections:
         low, high = wilson_interval(confirmed, reviewed)
     # How many more reviews it takes until the interval is narrow: at most all that are left.
-    share = 0.5 if precision is None else precision
+    share = 0.5 if precision is None else precision  # 0.5 has the widest interval
     more = detections - reviewed
     for total in range(max(reviewed, 1), detections):
         lower, upper = wilson_interval(share * total, total)
@@ -138,7 +138,7 @@ def cohen_kappa(first: Sequence[Any], second: Sequence[Any]) -> float | None:
     of_first = Counter(first)
     of_second = Counter(second)
     by_chance = sum(of_first[name] * of_second[name] for name in of_first)
-    if by_chance == count**2:  # also without any
+    if by_chance == count**2:  # both gave one label only, or there are no items
         return None
     chance = by_chance / count**2
     agreed: int = sum(map(eq, first, second))
@@ -212,6 +212,7 @@ def compute_curve(
         rows += calls
         labels += [name] * len(calls)
         recording_counts.append(len(np.unique(recording[calls])))
+    # k examples must leave one more call, which is to be named.
     largest = max(len(confirmed[name]) for name in names) - 1
     try:
         result = evaluate(

@@ -137,11 +137,12 @@ class Finding:
             facts = read_intact_provenance(path)
             trust = ""
             if self.job is not None and self.job.state == DONE:
+                # The last line of `scan` that says so, without the advice for a terminal
                 lines = [line for line in self.job.lines if line.startswith("based on")]
-                trust = COMMAND.sub("", "".join(lines[-1:]))
+                trust = COMMAND.sub("", lines[-1] if lines else "")
             counts = {one["label"]: one["events"] for one in facts["classes"]}
-            reviewed = number if any(counts.values()) else None
-            answer["found"] = {"number": reviewed, "calls": counts, "trust": trust}
+            to_review = number if any(counts.values()) else None
+            answer["found"] = {"number": to_review, "calls": counts, "trust": trust}
         return answer
 
     def open(self, number: int) -> "Review":

@@ -106,7 +106,7 @@ class Journal:
         self.check_file()
         try:
             rest = memoryview(line + NEWLINE)
-            while rest:  # usually once
+            while rest:  # usually once, but a write may be partial
                 written = os.write(self.descriptor, rest)
                 rest = rest[written:]
             os.fsync(self.descriptor)
@@ -125,7 +125,7 @@ class Journal:
     def check_file(self) -> None:
         """Raise OutputError if another program replaced or changed the file."""
         opened = os.fstat(self.descriptor)
-        with suppress(OSError):
+        with suppress(OSError):  # nothing is at its path
             is_same = os.path.samestat(self.path.stat(), opened)
             if is_same and opened.st_size == self.size:
                 return
@@ -150,7 +150,8 @@ class Journal:
             raise ValueError("another line")
         content = json.loads(line)
         if self.size == 0:
-            if not content.items() >= HEAD.items():
+            has_head = content.items() >= HEAD.items()  # all of it, and more
+            if not has_head:
                 raise ValueError("another version")
             self.facts = dict(content["facts"])
         else:
@@ -162,7 +163,7 @@ class Journal:
                 self.entries.append(entry)
                 self.by_uuid[entry.uuid] = entry
         self.chain = line[-DIGITS - 2 : -2]  # the digits before "}
-        self.size += len(line) + 1
+        self.size += len(line) + len(NEWLINE)
 
 
 def _format(content: Mapping[str, Any]) -> bytes:
@@ -227,10 +228,11 @@ def read_journal(folder: Path) -> Journal:
     journal = Journal(path)
     number = 1
     try:
-        for line in lines or [b""]:
+        for line in lines or [b""]:  # a file without lines is damaged
             journal._take(line)
             number += 1
-        if journal._is_next(rest[:-1]):  # only its newline was damaged
+        # A killed process leaves a part of a line. This is a whole one: its newline is damaged.
+        if journal._is_next(rest[:-1]):
             raise ValueError
     except (LookupError, TypeError, ValueError, RecursionError):
         raise InputError(

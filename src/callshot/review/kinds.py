@@ -104,7 +104,7 @@ class Kinds:
             labels = [
                 label
                 for first_s, last_s, label in boxes[name]
-                if first_s < end_s and last_s > start_s
+                if first_s < end_s and last_s > start_s  # they overlap
             ]
             listened_s = sum(
                 max(0.0, min(end_s, last_s) - max(start_s, first_s))
@@ -123,6 +123,7 @@ class Kinds:
         is_known = np.array(
             [row["listened"] or row["label"] is not None for row in rows]
         )
+        # How much of each sound those that are known cover, (sounds,)
         covered = cover[is_known].max(axis=0, initial=0.0)
         unknown = np.flatnonzero(~is_known)
         order, _ = choose_greedily(

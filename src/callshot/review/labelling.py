@@ -235,7 +235,10 @@ class Labelling(Session):
     def describe_changes(
         self, changes: Sequence[tuple[set[str], set[str]]], reviewer: str
     ) -> Answer:
-        """Return the boxes and recordings that rows of the journal changed."""
+        """Return the boxes and recordings that rows of the journal changed, as they are now.
+
+        `changes` are the ids of boxes and the names of recordings that each row changed.
+        """
         changed: set[str] = set().union(*(ids for ids, _ in changes))
         recordings: set[str] = set().union(*(names for _, names in changes))
         boxes = self.labels.boxes
@@ -270,6 +273,7 @@ class Labelling(Session):
 
     def describe_tasks(self) -> Answer:
         """Return how far the index is, the search for all calls, and which call helps most."""
+        # A copy: another thread adds to `recordings`.
         known = [*self.recordings.values()]
         duration_s = sum(recording.duration_s for recording in known)
         return {
@@ -302,7 +306,7 @@ class Labelling(Session):
                 confirmed[box["label"]].append(len(names))
                 names.append(box["recording"])
                 vectors.append(vector)
-        recording = np.unique(names, return_inverse=True)[1]
+        _, recording = np.unique(names, return_inverse=True)  # as numbers
         why = find_obstacle(confirmed, recording)
         if why:
             return {"why": why}
@@ -325,8 +329,9 @@ class Labelling(Session):
             except InputError:  # one is damaged: what was saved of it stays
                 return
             labels = self.labels
-            saved = {**labels.boxes, **labels.refused}
+            saved = {**labels.boxes, **labels.refused}  # by id
             known = group_by_recording([*labels.calls, *labels.deleted])
+            # Ids of boxes that came from a review are the keys of its decisions.
             for key, box in saved.items():
                 if box["reviewed"] and key not in decided:
                     self._save_new(DELETE, {"id": key}, box["reviewer"])
@@ -336,6 +341,7 @@ class Labelling(Session):
                 body = {name: row[name] for name in PLACE}
                 try:
                     rate_hz = self.find_recording(row["recording"]).rate_hz
+                    # Detections may have no band: then they have all frequencies.
                     body["low_freq_hz"] = body["low_freq_hz"] or 0.0
                     body["high_freq_hz"] = body["high_freq_hz"] or rate_hz / 2
                     body = {"id": key, **self._check_box(body)}
@@ -353,6 +359,7 @@ class Labelling(Session):
             self._taken = reviews
 
     def _save_new(self, action: str, body: dict[str, Any], reviewer: str) -> None:
+        """Save a row with a new uuid."""
         self.save([make_row({"uuid": str(uuid.uuid4())}, action, body)], reviewer)
 
     def open_review(self, number: int) -> Review:
@@ -367,6 +374,7 @@ class Labelling(Session):
             if is_new and is_marked(known[row["recording"]], row):
                 request = {"uuid": str(uuid.uuid4()), "action": CONFIRM, "item": item}
                 decisions.append(request)
+        # A request may have MAX_ITEMS decisions.
         for first in range(0, len(decisions), MAX_ITEMS):
             part = decisions[first : first + MAX_ITEMS]
             review.decide(self.reviewer, {"decisions": part})
@@ -420,9 +428,11 @@ class Labelling(Session):
         box = request.get("box")
         if not isinstance(box, Mapping):
             raise RequestError("box: expected an object")
-        box_id = make_row({"uuid": box.get("id")}, action, {})["uuid"]
+        # The id of a box is checked as the uuid of a row is.
+        box_id = make_row({"uuid": box.get("id")}, action, body={})["uuid"]
         row = make_row(request, action, {"id": box_id})
         with self.lock:
+            # The page repeats a request without an answer; what is saved already stays.
             if row["uuid"] not in self.journal.by_uuid:
                 is_box = box_id in self.labels.boxes
                 is_refused = box_id in self.labels.refused
@@ -450,7 +460,8 @@ class Labelling(Session):
         if box.get("label") is None:
             return box
         top_hz = self.find_recording(box.get("recording")).rate_hz / 2
-        if low_hz is not None and not (is_number(low_hz) and low_hz >= top_hz):
+        is_too_high = is_number(low_hz) and low_hz >= top_hz
+        if low_hz is not None and not is_too_high:
             return box
         band = {"low_freq_hz": 0.0, "high_freq_hz": top_hz}
         calls = self.labels.list_calls(box["label"])
@@ -461,7 +472,10 @@ class Labelling(Session):
         return {**box, **band}
 
     def _tighten(self, box: Box) -> dict[str, float]:
-        """Return start and end of the call in a box, about as long as calls of its name are."""
+        """Return start and end of the call in a box, about as long as calls of its name are.
+
+        Nothing if there are no calls to compare with, or its recording cannot be read.
+        """
         from callshot.detection.edges import find_sound
 
         calls = self.labels.list_calls(box["label"]) or self.labels.calls
@@ -492,8 +506,8 @@ class Labelling(Session):
     def _check_box(self, box: Mapping[str, Any]) -> dict[str, Any]:
         """Return what the journal keeps of a box; raise RequestError if it makes no sense."""
         body = self._check_span(box)
-        if box.get("label") is None:
-            return body | dict.fromkeys(("low_freq_hz", "high_freq_hz", "label"))
+        if box.get("label") is None:  # a stretch with nothing in it
+            return body | dict.fromkeys(("low_freq_hz", "high_freq_hz", "label"), None)
         if body["end_s"] - body["start_s"] > MAX_BOX_S:
             raise RequestError(f"a call is at most {MAX_BOX_S:g} s long")
         low_hz: Any = box.get("low_freq_hz")

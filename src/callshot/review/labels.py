@@ -79,7 +79,7 @@ def find_same_call(calls: Iterable[Box], place: Mapping[str, Any]) -> Box | None
 
 
 def is_marked(calls: Iterable[Box], event: Mapping[str, Any]) -> bool:
-    """Return whether a call with a box is all that is in an event: it is not much shorter."""
+    """Return whether an event is a call that has a box: at most LONGER times as long as the box."""
     box = find_same_call(calls, event)
     return box is not None and length_of(event) <= LONGER * length_of(box)
 
@@ -116,6 +116,7 @@ class Labels:
         changed = set()
         recordings = set()
         rows, _ = self.history.follow(entry)
+        # Each box once, in order: several rows may be about one box.
         for box_id in dict.fromkeys(row.body["id"] for row in rows):
             before = self.boxes.pop(box_id, None)
             self.refused.pop(box_id, None)
@@ -136,7 +137,7 @@ class Labels:
             return None
         latest = rows[-1]
         place = {name: latest.body[name] for name in PLACE}
-        reviewed_at = latest.body.get("reviewed_at")
+        reviewed_at = latest.body.get("reviewed_at")  # only of boxes from a review
         place["reviewed"] = reviewed_at is not None
         place["time"] = reviewed_at or latest.time
         return {"id": box_id, **place, "reviewer": latest.reviewer}

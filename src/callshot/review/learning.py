@@ -202,7 +202,7 @@ def _find_gaps(results: ReviewResults) -> dict[str, tuple[Span, ...]]:
     files = RecordingFiles(results.roots)
     gaps_s = {}
     for name, listened_s in results.listened_s.items():
-        with suppress(CallshotError):
+        with suppress(CallshotError):  # of a recording that cannot be read
             # Before the first span, between each and the next, and after the last.
             edges_s = [0.0, *chain(*listened_s), files.describe(name).duration_s]
             gaps = zip(edges_s[::2], edges_s[1::2], strict=True)
@@ -215,11 +215,11 @@ def _group_decided(results: ReviewResults) -> list[tuple[DecidedGroup, Cells]]:
     groups: dict[DecidedGroup, Cells] = defaultdict(list)
     decided = results.events.select(*BOX_COLUMNS, "confirmed", "added")
     for *box, is_call, added in decided.iter_rows():
-        is_box = added is not None
+        is_box = added is not None  # a person marked it
         root = results.roots[box[0]]  # of its recording
         row = box if is_box else box[: len(PLACE)]
         groups[DecidedGroup(not is_call, root, is_box)].append(row)
-    return sorted(groups.items())
+    return sorted(groups.items())  # by `is_rejected` first
 
 
 def _learn_group(

@@ -112,6 +112,7 @@ def read_review(
     journal = read_journal(Path(folder))
     if journal.facts.get("kind") == LABELS:
         return read_labels(journal, reviewer, rejected=rejected)
+    # The journal alone is read: items of the source are rows of nulls.
     count = journal.facts.get("items", 0)
     events = pl.DataFrame(schema=dict(EVENTS)).clear(count)
     items = make_items(events.with_columns(recording=pl.lit("")))
@@ -166,7 +167,7 @@ def add_undecided(
 ) -> ReviewResults:
     """Return calls with all other annotations as they were; without rejected and split ones.
 
-    `whose` decisions count: all by default.
+    `whose` decisions count: all by default. Spans are as `reviewer` changed them.
     """
     rows = []
     split = set()
@@ -220,6 +221,7 @@ def read_labels(
         row["clock"] = shift_clock(clocks[name], box["start_s"])
         row["confirmed"] = box["id"] in labels.boxes
         row |= {"reviewer": box["reviewer"], "reviewed_at": box["time"]}
+        # A box that came from a review was found by a scan.
         rows.append(row | {"added": None if box["reviewed"] else ADDED})
     calls = pl.DataFrame(rows, schema={**EVENTS, **WHO})
     return ReviewResults(
@@ -265,6 +267,7 @@ def pack_calls(results: ReviewResults, format: str) -> tuple[str, bytes]:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
+            # ZipInfo has a fixed time, so the same calls are the same bytes.
             archive.writestr(zipfile.ZipInfo(name), content)
     return f"{stem}-{format}.zip", packed.getvalue()
 
@@ -289,7 +292,7 @@ def verify_review(folder: Path) -> Iterator[Finding]:
             continue
         known = read_vector_facts(path.parent)
         if path.name == ADDRESS:
-            known = read_address(path.parent)[0]
+            known, _ = read_address(path.parent)  # the port
         if known is None:
             yield Finding(path, "damaged", "remove it: the next review makes it again")
         else:

@@ -183,14 +183,16 @@ def serve_labelling(
 ) -> None:
     """Serve the page to label recordings until Ctrl-C; see `open_labelling`.
 
-    Annotations of a study, a table or recordings without labels are to be corrected instead.
+    A study, a table of segments, or annotated recordings without labels are opened as a review
+    instead, in which their annotations are corrected.
     """
     check_server(options)
     check_no_url(path)
     folder = out or path / LABELS
     has_labels = is_review(folder) and read_journal(folder).facts["kind"] == LABELS
     files = [path / name for name in (STUDY_FILE, SEGMENTS)]
-    is_table = path.suffix in (".toml", ".parquet") or any(map(Path.is_file, files))
+    has_table = any(file.is_file() for file in files)
+    is_table = path.suffix in (".toml", ".parquet") or has_table
     if not has_labels and (is_table or (path.is_dir() and has_annotations(path))):
         serve_review(path, SourceOptions(), options, out)
         return
@@ -269,13 +271,14 @@ def _announce(access: "Access", options: ServerOptions) -> None:
     print("stop with Ctrl-C")
     if options.browser:
         page = f"{address}?code={access.make_code()}"
-        Timer(0.3, webbrowser.open, [page]).start()
+        Timer(0.3, webbrowser.open, [page]).start()  # when the server runs
 
 
 def listen(options: ServerOptions, earlier_port: int | None = None) -> socket.socket:
     """Return a socket that listens: at the wanted port, or else the last used one or a free one."""
     host = options.host or LOOPBACK
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # At last 0, for which the system chooses a free one.
     ports = [earlier_port, *range(FIRST_PORT, FIRST_PORT + PORTS), 0]
     if options.port is not None:
         ports = [options.port]

@@ -143,7 +143,7 @@ class Search:
         self.job = Job([("preparing recordings for the search", command)])
         is_last = False
         while not is_last and not self._stopping.is_set():
-            is_last = self.job.state != RUNNING
+            is_last = self.job.state != RUNNING  # look once more after its end
             self.windows.refresh()
             self._stopping.wait(REFRESH_S)
 
@@ -161,6 +161,7 @@ class Search:
             ready_s = 0.0
             if answer["windows"]:
                 ready_s = answer["windows"] * self.read_settings().hop_s
+            # Less than 1 while it runs; lengths may not be known yet.
             answer["share"] = min(0.99, ready_s / max(duration_s, 1e-9))
         return answer
 
@@ -191,9 +192,10 @@ class Search:
         place = (box["recording"], box["start_s"], box["end_s"])
         if place not in self._vectors and embed:
             path = self.library.root / box["recording"]
+            span = (box["start_s"], box["end_s"])
             settings = self.read_settings()
             self._vectors[place] = embed_span(
-                path, *place[1:], self.folder, settings, threads=1
+                path, *span, self.folder, settings, threads=1
             )
         return self._vectors.get(place)
 
@@ -233,9 +235,9 @@ class Search:
             span = (place["start_s"], place["end_s"])
             answered_spans[place["recording"]].append(span)
         dimension = self.read_settings().dimension
-        ranked = self.windows.rank(
-            np.array(examples), np.array(unlike).reshape(-1, dimension), answered_spans
-        )
+        # The shape is (refused, dimension) also where nothing was refused.
+        unlike_matrix = np.array(unlike).reshape(-1, dimension)
+        ranked = self.windows.rank(np.array(examples), unlike_matrix, answered_spans)
         cards = []
         for window in choose_different(ranked, CARDS):
             card = {
@@ -243,6 +245,7 @@ class Search:
                 "start_s": window.start_s,
                 "end_s": window.end_s,
                 "clock": shift_clock(clocks.get(window.recording), window.start_s),
+                # Of WORDS, from the most similar on, the first whose limit it reaches
                 "likeness": next(
                     word for least, word in WORDS if window.share >= least
                 ),

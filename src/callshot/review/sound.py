@@ -56,6 +56,7 @@ LOUD_QUANTILE = 0.998
 MIN_RANGE_DB = 20.0
 FLOOR_DB = -100.0
 FLOOR_STEP_DB = 5.0
+FLOOR_RANGE_DB = (-160.0, 0.0)
 
 Pixels = NDArray[np.uint8]
 
@@ -227,7 +228,7 @@ class Picture:
     def band_hz(self, rate_hz: float) -> tuple[float, float]:
         """Return the ends of the band that is drawn of a signal with a sample rate."""
         top_hz = min(self.max_hz, rate_hz / 2)
-        low_hz = min(self.min_hz, 0.999 * top_hz)
+        low_hz = min(self.min_hz, 0.999 * top_hz)  # or the band would be empty
         if self.scale == LOG:
             low_hz = max(low_hz, min(MIN_LOG_HZ, 0.5 * top_hz))
         return low_hz, top_hz
@@ -278,7 +279,7 @@ def suggest_presets(clips: Sequence[Clip]) -> tuple[dict[str, dict[str, Any]], s
         levels = [make_levels(clip, picture) for clip in clips]
         quiet = [np.quantile(level, LEVEL_QUANTILE) for level in levels]
         floor_db = np.median(quiet or FLOOR_DB) // FLOOR_STEP_DB * FLOOR_STEP_DB
-        floor_db = np.clip(floor_db, -160.0, 0.0)
+        floor_db = np.clip(floor_db, *FLOOR_RANGE_DB)
         presets[key] = {**COMMON, **settings, "floor_db": float(floor_db)}
     return presets, name
 

@@ -219,7 +219,8 @@ def select_items(items: Spans, filters: Mapping[str, Any]) -> NDArray[np.bool_]:
         is_late = pl.col("hour") >= start
         is_early = pl.col("hour") < end
         keep &= is_late & is_early if start <= end else is_late | is_early
-    return items.frame.select(keep.fill_null(False)).to_series().to_numpy().copy()
+    kept = items.frame.select(keep.fill_null(value=False)).to_series()
+    return kept.to_numpy().copy()  # that callers may change
 
 
 if TYPE_CHECKING:
@@ -259,11 +260,11 @@ class Scores:
         """Return the columns SCORES of all items by their labels; runner-ups are `known` labels."""
         columns = {name: column for column, name in enumerate(self.labels)}
         own = [columns.get(name, -1) for name in label]
-        place = (np.arange(len(own)), own)
-        # (items, labels + 1); the last column is for labels without scores.
+        own_cells = (np.arange(len(own)), own)  # row and column of each
+        # (items, labels + 1); the last column, −1, is for labels without scores.
         others = np.pad(self.scores, ((0, 0), (0, 1)), constant_values=np.nan)
-        score = others[place].astype(np.float64)
-        others[place] = np.nan  # only other labels are left
+        score = others[own_cells].astype(np.float64)
+        others[own_cells] = np.nan  # only other labels are left
         others[np.isnan(others)] = -np.inf
         names = [name if name in known else None for name in (*self.labels, None)]
         best = pl.Series(names, dtype=pl.String).gather(others.argmax(axis=1))
@@ -431,8 +432,8 @@ def _find_strongest(
 ) -> Iterator[tuple[int, FloatArray]]:
     """Yield the number of each item, and the vector of the window that gave it its score.
 
-    Of the windows that overlap the item, it is the one with the nearest score. With a site, the
-    examples of the model are scaled roots.
+    Of the windows that overlap the item, it is the one with the nearest score. Where `background`
+    is a Site, windows are transformed by it as the examples of `model` were.
     """
     from callshot.detection.detector import make_scorer
     from callshot.detection.nearest import Site
@@ -745,12 +746,12 @@ def _make_source(
     if root is None and "audio" in table.metadata:
         root = table.root
     roots = {} if root is None else dict.fromkeys(table.paths, root)
-    first = next(table.rows())
+    first = next(table.rows())  # all recordings are read in one way
     reading = {
         "channel": first["channel_rule"],
         "source_rate_hz": first["source_rate_hz"],
     }
-    files = RecordingFiles(roots, *reading.values())
+    files = RecordingFiles(roots, reading["channel"], reading["source_rate_hz"])
     items = _make_segment_items(table, files)
 
     scores = None
@@ -788,7 +789,7 @@ def _make_segment_items(table: Spans, files: RecordingFiles) -> Spans:
     clocks = {}  # when each recording begins
     for name in set(table.paths):
         audio = Path(name)
-        with suppress(InputError):
+        with suppress(InputError):  # without its file, the name may have the time
             audio = files.find(name)
         clocks[name] = find_clock_time(audio, name)
     starts = zip(table.paths, table["start_s"], strict=True)

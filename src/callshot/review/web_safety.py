@@ -76,7 +76,7 @@ class Access:
         A server for this machine only has the names of LOOPBACK. Other servers also have any IP
         address: DNS rebinding needs a name.
         """
-        with suppress(ValueError):
+        with suppress(ValueError):  # neither a name and a port nor an IP address
             parts = urlsplit(f"//{host}")
             name = parts.hostname or ""
             if "@" in host or parts.port != self.port:
@@ -220,8 +220,9 @@ def read_address(folder: Path) -> tuple[int | None, str]:
         token = content["token"]
         checksum = sha256_text(f"{port} {token}")
         is_same = content["sha256"] == checksum
+        others_may = 0o077  # bits of the mode: what group and others may do
         is_private = sys.platform == "win32" or (  # which has no such modes
-            status.st_uid == os.geteuid() and status.st_mode & 0o077 == 0
+            status.st_uid == os.geteuid() and status.st_mode & others_may == 0
         )
         if is_private and is_same and type(port) is int:
             return port, str(token)

@@ -183,7 +183,7 @@ def _small_fonts() -> Iterator[None]:
     from fontTools.subset import Options
 
     dropped = getattr(Options, "_drop_tables_default", None)
-    if dropped is None:
+    if dropped is None:  # another version of fontTools
         yield
         return
     Options._drop_tables_default = [*dropped, *TYPESETTING_TABLES]
@@ -239,7 +239,7 @@ def open_drawing_workers(
             workers.submit(_import_matplotlib)
         try:
             yield workers
-        except BaseException:
+        except BaseException:  # Ctrl-C too must not wait for pages
             workers.shutdown(wait=False, cancel_futures=True)
             raise
 

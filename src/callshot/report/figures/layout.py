@@ -269,8 +269,9 @@ class PageLayout:
         Axes are (panels, heights), as the function `add_panels` returns them.
         """
         columns = min(self.columns, count)
-        if self.columns == 3 and count == 4:
+        if self.columns == 3 and count == 4:  # two by two
             columns = 2
+        # A single panel is half as wide as the page.
         width_in = (PAGE_WIDTH_IN - self.left_in) / max(columns, 2)
         row_in = max(self.row_in, 0.75 * width_in)
         height_in = self.above_in + ceil(count / columns) * row_in
@@ -353,7 +354,8 @@ def add_panels(
             ax.tick_params(labelleft=is_left, labelbottom=False)
         stack[-1].tick_params(labelbottom=number + columns >= count)
     if any(labels):
-        figure.align_ylabels(stacks[:count:columns].ravel().tolist())
+        at_left = stacks[:count:columns]
+        figure.align_ylabels(at_left.ravel().tolist())
     return stacks[:count]
 
 
@@ -381,6 +383,7 @@ def set_scales(
 
 def choose_ticks(shots: Shots, room_pt: float) -> list[int]:
     """Return the positions of the shots to label: the first, and round ones that do not touch."""
+    # The axis is half a shot longer than the shots; see `set_scales`.
     pitch_pt = room_pt / max(len(shots) + 0.5, 2.0)
     for step in TICK_STEPS:
         ticks = []
@@ -408,7 +411,7 @@ def axis_limits(*values: ArrayLike, low: float = -0.02, high: float = 1.02) -> L
         finite = np.array([0.0, 1.0])
     bottom = float(finite.min())
     top = float(finite.max())
-    margin = 0.06 * (top - bottom) or 0.05
+    margin = 0.06 * (top - bottom) or 0.05  # if all values are equal
     return max(bottom - margin, low), min(top + margin, high)
 
 
@@ -480,6 +483,7 @@ def draw_line(ax: "Axes", values: pl.Series, style: Style) -> None:
 def mark_last_complete(ax: "Axes", is_complete: pl.Series) -> None:
     """Draw a line behind the last complete shot, if some are not complete."""
     if not is_complete.all():
+        # Halfway between the last complete shot and the next
         ax.axvline(sum(is_complete) - 0.5, **LAST_COMPLETE)
 
 

@@ -113,7 +113,7 @@ def corpus_data(results: CorpusResults, summary: Summary, shots: Shots) -> Data:
         classifiers = pl.Series("classifier", others, pl.String).to_frame()
         points = results.other_classifiers.curve
         lines |= _make_lines(
-            points, [*axes, classifiers.with_row_index()], all_shots, "c"
+            points, [*axes, classifiers.with_row_index()], all_shots, prefix="c"
         )
     # Differences of means over labelled sets, where they are known, instead of the main spread.
     differences = evaluation.differences
@@ -135,7 +135,7 @@ def corpus_data(results: CorpusResults, summary: Summary, shots: Shots) -> Data:
         spread=spread,
     )
     marks = marked.sort("k").select("k", "mean", "chance").rows()
-    chance = marks[0][2]  # it may differ between k
+    _, _, chance = marks[0]  # it may differ between k
     return {
         "name": clean(evaluation.corpus),
         "complete_shots": evaluation.complete_shots,
@@ -365,7 +365,7 @@ def show_picture(caption: str, path: Path) -> Markup:
 
 def show_budget(budget: Frame) -> Markup:
     """List the classes of each encoder by their gain; the best encoder is first and open."""
-    value = pl.col("value").fill_nan(None)
+    value = pl.col("value").fill_nan(None)  # NaN would be the largest
     gain = pl.col("next_gain").fill_nan(None)
     ordered = budget.sort(
         value.mean().over("encoder", "metric"),

@@ -120,6 +120,7 @@ class Context:
         all points, by their mean.
         """
         points = self.curves.filter(scoring="all")
+        # The smallest p that so many permutations can give
         can_be_small = 1 / (1 + pl.col("permutations")) <= LARGEST_P
         tests = self.evaluation.chance_test.filter(can_be_small, metric="map")
         is_ranked = tests["encoder"].is_in(self.ranking(self.k))
@@ -149,7 +150,8 @@ class Context:
             for comparison, differences in zip(compared, rows, strict=True):
                 curve = comparison.curve
                 if curve["encoder"][0] == self.best:
-                    samples = value_matrix(curve)[:, : comparison.difference.shape[1]]
+                    common = comparison.difference.shape[1]  # samples that both have
+                    samples = value_matrix(curve)[:, :common]
                     means = differences.with_columns(one_mean=samples.mean(axis=1))
                     other_mean = pl.col("one_mean") - pl.col("mean")
                     by_k = means.with_columns(other_mean=other_mean)
@@ -242,7 +244,7 @@ def compare_means(point: Point) -> str:
 
 def format_difference(value: float) -> str:
     """Return a difference with three decimals, or five if it would be 0 otherwise."""
-    places = 5 if 0 < abs(value) < 0.0005 else 3
+    places = 5 if 0 < abs(value) < 0.0005 else 3  # 0.0005 rounds to 0.001
     return f"{value:.{places}f}".replace("-", "−")
 
 

@@ -130,7 +130,7 @@ def class_table(results: CorpusResults, *_: Any) -> Table:
         complete = one.complete_to_k if one.eligible else None
         label = Cell(one.label, mark=mark)
         row: list[Value] = [label, one.exemplars, complete, one.reason]
-        rows.append(row[: len(columns)])
+        rows.append(row[: len(columns)])  # reasons only if some are left out
     notes = [("", COMPLETE_NOTE)]
     if members:
         notes.append(("†", say("categories", members)))
