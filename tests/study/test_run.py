@@ -313,6 +313,6 @@ def test_encoders_with_the_same_vectors_are_measured_once_and_both_are_named(tmp
         assert encoders == {"mfcc", "random"}
     differences = pl.read_csv(results / "here" / "differences.csv")
     assert "twin" not in {*differences["one"], *differences["other"]}
-    note = "twin gives the same vectors as mfcc: both are measured once, as mfcc"
+    note = "twin gives the same vectors as MFCC: both are measured once, as MFCC"
     assert note in (results / "report.html").read_text(encoding="utf-8")
     assert run_steps(study) == []
