@@ -44,6 +44,7 @@ def test_the_list_tells_what_is_ready_and_what_is_not(capsys, home):
     given = ("--set", "rate_hz=16000", "--set", "window_s=1", "--set", "dimension=3")
     run("encoders", "show", "onnx:gone.onnx", *given)
     said = capsys.readouterr().out
+    assert len(said.splitlines()) == 5
     assert "gone.onnx, which does not exist" in said.splitlines()[-1]
     assert "ready" not in said
     assert not home.exists()

@@ -11,6 +11,7 @@ from functools import cache, cached_property
 from typing import Any
 
 import polars as pl
+from markupsafe import Markup
 
 from callshot.errors import printable
 from callshot.fewshot.differences import (
@@ -278,6 +279,7 @@ def _load_sentences() -> Any:
         "format_range": format_range,
         "metric_names": METRIC_NAMES,
         "min_samples": MIN_SAMPLES,
+        "newline": Markup("\n"),  # other texts lose their control characters
         "samples": SAMPLES,
         "where": WHERE,
         "within": LEVEL_CHANGE,
