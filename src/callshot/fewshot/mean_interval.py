@@ -18,7 +18,7 @@ A sample is the mean plus the influences times random numbers, which depend on t
 recording alone, so that samples are paired over encoders, classifiers and baselines.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -67,6 +67,17 @@ class MeanSamples(NamedTuple):
 
     values: dict[Key, FloatArray]
     ap: FloatArray
+
+
+class PlannedPools(NamedTuple):
+    """What can be drawn in each fold, and sums over the calls of each class, (classes, shots).
+
+    `mean` sums the mean weights of the calls in a support, `expected` the squares of these.
+    """
+
+    pools: Pools
+    mean: FloatArray
+    expected: FloatArray
 
 
 def sample_means(engine: Engine, sums: MetricSums) -> MeanSamples | None:
@@ -201,102 +212,126 @@ def support_influence(
     as in `query_influence`. Both are NaN where a class gives its whole pool at every k.
     """
     episodes = engine.episodes
-    distinct = engine.protocol.distinct
     draws = values.shape[2]
-    groups = int(group.max()) + 1
-    sampling = Sampling(
-        episodes.class_key,
-        shots,
-        distinct,
-        episodes.members,
-        episodes.class_start,
-        np.empty(0, bool),
+    planned = plan_pools(
+        episodes, make_splits(episodes), shots, engine.protocol.distinct
     )
-    splits = make_splits(episodes)
-    first_pools, mean, first_expected = plan_pools(episodes, splits, shots, distinct)
-    base = streams.purpose_key(engine.protocol.seed, "shared")
-    # A class that always gives its whole pool has the influence at the k before.
-    last = first_pools.drawn.max(axis=1)
-    is_fixed = (last > 0) & (last < len(shots))
-    fixed = last[is_fixed]
-    rows = np.concatenate([np.arange(len(shots)), fixed - 1])
-    mean_values = values.mean(axis=2, keepdims=True)
-    deviation = (values - mean_values)[rows]
-
-    def count(pools: Pools, span: slice) -> tuple[FloatArray, FloatArray]:
-        """Return the weights of groups in some draws, and the sums of squared weights."""
-        draws_in_span = span.stop - span.start
-        counts = np.empty((draws_in_span, len(rows), groups))
-        power = np.zeros(first_expected.shape)
-        inputs = (sampling, episodes.class_start, group, base, span.start, pools)
-        count_supports(*inputs, counts, power)
-        return counts, power
-
-    first_draws = min(draws, DRAWS_OF_OVERLAP)
-    spans = blocks(first_draws, DRAWS_OF_OVERLAP // 8)
-    tasks_of_counts = [partial(count, first_pools, span) for span in spans]
-    counted = engine.run(tasks_of_counts)
-    total_power = sum(power for _, power in counted)
-    first_power = total_power / first_draws
-    first_variance = first_power - first_expected
-    loss = fold_overlap(first_variance, mean)
-    if distinct:
-        # Without one call a mean loses pool / (pool − 1) of the influence of the call.
-        pool_sizes = [split.pool_sizes for split in splits]
-        pool = np.mean(pool_sizes, axis=0)
-        share_lost = pool / np.maximum(pool - 1, 1)
-        loss *= share_lost[:, None]
-    label_of_kind = np.empty(len(first_pools.total), np.int64)
-    label_of_kind[first_pools.kind] = episodes.label
-    loss_of_kind = loss[label_of_kind]  # (kinds, shots)
-    pools = first_pools._replace(
-        weight=first_pools.weight / loss_of_kind[..., None],
-        total=first_pools.total / loss_of_kind,
-    )
-    expected = first_expected / np.square(loss)
+    # Of each class: how many of the shots leave a choice of exemplars. Where a class gives its
+    # whole pool, from shot fixed_from on, it keeps its influence at the shot before. `rows` are
+    # the shots, then those shots before.
+    with_choice = planned.pools.drawn.max(axis=1)
+    is_fixed = (with_choice > 0) & (with_choice < len(shots))
+    fixed_from = with_choice[is_fixed]
+    rows = np.concatenate([np.arange(len(shots)), fixed_from - 1])
+    count = partial(_weigh_groups, engine, shots, group, len(rows))
+    pools, expected = _scale_weights(engine, planned, count, draws)
+    mean = values.mean(axis=2, keepdims=True)
+    deviation = (values - mean)[rows]
 
     def add(span: slice) -> tuple[FloatArray, FloatArray]:
-        """Return the sums over some draws: with the values, and of squared weights."""
-        counts, power = count(pools, span)
-        by_row = counts.transpose(1, 0, 2)  # (rows, draws, groups)
-        return deviation[:, :, span] @ by_row, power
+        """Return the sums over some draws: weights times deviations, and squared weights."""
+        weights, squares = count(pools, span)
+        by_row = weights.transpose(1, 0, 2)  # (rows, draws, groups)
+        return deviation[:, :, span] @ by_row, squares
 
     tasks = [partial(add, span) for span in blocks(draws, DRAWS_PER_TASK)]
-    parts_of_sums, parts_of_power = zip(*engine.run(tasks), strict=True)
-    covariance = sum(parts_of_sums) / draws
-    power = sum(parts_of_power) / draws
+    products, squares = zip(*engine.run(tasks), strict=True)
+    covariance = sum(products) / draws
     influence = covariance[: len(shots)]
     of_fixed_classes = covariance[len(shots) :]
-    for first, of_class in zip(fixed, of_fixed_classes, strict=True):
+    for first, of_class in zip(fixed_from, of_fixed_classes, strict=True):
         influence[first:] += of_class
     # A covariance of independent numbers has the product of their variances, over the draws.
-    squares = np.einsum("svd,svd->sv", deviation, deviation)
-    variance = squares[: len(shots)] / draws
-    variance_of_counts = (power - expected).T  # (shots, classes)
-    product = variance_of_counts[:, :, None] * variance[:, None]
-    noise_of_class = product / draws
-    classes = np.arange(len(last))
+    variance_of_weights = (sum(squares) / draws - expected).T  # (shots, classes)
+    square_sum = np.einsum("svd,svd->sv", deviation, deviation)
+    variance_of_values = square_sum[: len(shots)] / draws
+    product = variance_of_weights[:, :, None] * variance_of_values[:, None]
+    noise_of_class = product / draws  # (shots, classes, values)
+    classes = np.arange(len(with_choice))
     noises = []
     for s in range(len(shots)):
-        last_drawn = np.minimum(s, last - 1)  # of each class
-        noise_at_s = noise_of_class[last_drawn, classes]
+        last_choice = np.minimum(s, with_choice - 1)  # of each class: the shot up to s
+        noise_at_s = noise_of_class[last_choice, classes]
         noises.append(noise_at_s.sum(axis=0))
     noise = np.stack(noises)
-    if last.min() == 0:
+    if with_choice.min() == 0:
         influence[:] = np.nan
         noise[:] = np.nan
     return influence, noise
 
 
+def _weigh_groups(
+    engine: Engine,
+    shots: IntArray,
+    group: IntArray,
+    rows: int,
+    pools: Pools,
+    span: slice,
+) -> tuple[FloatArray, FloatArray]:
+    """Return the weights of groups in the supports of some draws, and sums of squared weights.
+
+    They are (draws, rows, groups) and (classes, shots): see `count_supports`.
+    """
+    episodes = engine.episodes
+    sampling = Sampling(
+        episodes.class_key,
+        shots,
+        engine.protocol.distinct,
+        episodes.members,
+        episodes.class_start,
+        np.empty(0, bool),  # `pools` say what is outside of a fold
+    )
+    stream = streams.purpose_key(engine.protocol.seed, "shared")
+    draws = span.stop - span.start
+    weights = np.empty((draws, rows, int(group.max()) + 1))
+    squares = np.zeros((len(episodes.classes), len(shots)))
+    inputs = (sampling, episodes.class_start, group, stream, span.start, pools)
+    count_supports(*inputs, weights, squares)
+    return weights, squares
+
+
+def _scale_weights(
+    engine: Engine,
+    planned: PlannedPools,
+    count: Callable[[Pools, slice], tuple[FloatArray, FloatArray]],
+    draws: int,
+) -> tuple[Pools, FloatArray]:
+    """Return pools whose weights make the whole influence of covariances, and expected squares.
+
+    Supports that differ between folds show only a share of the influence: the first draws tell
+    which. The weights are divided by it, the squares of mean weights by its square.
+    """
+    first_draws = min(draws, DRAWS_OF_OVERLAP)
+    spans = blocks(first_draws, DRAWS_OF_OVERLAP // 8)
+    counted = engine.run([partial(count, planned.pools, span) for span in spans])
+    mean_square = sum(squares for _, squares in counted) / first_draws
+    variance = mean_square - planned.expected
+    shown = fold_overlap(variance, planned.mean)  # (classes, shots)
+    if engine.protocol.distinct:
+        # Without one call a mean loses pool / (pool − 1) of the influence of the call.
+        pool_sizes = [split.pool_sizes for split in make_splits(engine.episodes)]
+        pool = np.mean(pool_sizes, axis=0)
+        more_lost = pool / np.maximum(pool - 1, 1)
+        shown *= more_lost[:, None]
+    pools = planned.pools
+    label_of_kind = np.empty(len(pools.total), np.int64)
+    label_of_kind[pools.kind] = engine.episodes.label
+    shown_of_kind = shown[label_of_kind]  # (kinds, shots)
+    scaled = pools._replace(
+        weight=pools.weight / shown_of_kind[..., None],
+        total=pools.total / shown_of_kind,
+    )
+    return scaled, planned.expected / np.square(shown)
+
+
 def plan_pools(
     episodes: Episodes, splits: Sequence[Split], shots: IntArray, distinct: bool
-) -> tuple[Pools, FloatArray, FloatArray]:
+) -> PlannedPools:
     """Return what can be drawn in each fold, and the weights that make influences of counts.
 
     In a fold a covariance is divided by 1 − p, where a call is in a share p of the supports of k
     calls. Folds are averaged over those in which the call can be drawn, and in which a support
-    leaves out some of the pool. The last two results, (classes, shots), are sums over the calls of
-    each class: of their mean weights, and of the squares of these.
+    leaves out some of the pool.
     """
     numbers = episodes.label * (len(splits) + 1) + episodes.fold
     _, example, kind, size = np.unique(
@@ -333,8 +368,8 @@ def plan_pools(
         total=np.ascontiguousarray(total.T),
     )
     mean_of_class = size * mean_weight @ is_class
-    power_of_class = size * np.square(mean_weight) @ is_class
-    return pools, mean_of_class.T, power_of_class.T
+    square_of_class = size * np.square(mean_weight) @ is_class
+    return PlannedPools(pools, mean_of_class.T, square_of_class.T)
 
 
 def fold_overlap(variance: FloatArray, mean: FloatArray) -> FloatArray:
