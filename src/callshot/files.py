@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.storage import (
@@ -380,7 +380,7 @@ def check_results_folder(name: str) -> Path:
         raise OptionError("out: expected the name of a folder, got an empty one")
     path = to_path(name)
     if is_remote(path):
-        return to_path(path)
+        return cast(Path, path)  # has the methods of Path that callshot uses
     place = Path(os.path.realpath(path))
     problem = ""
     if place == place.parent:

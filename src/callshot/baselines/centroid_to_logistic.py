@@ -194,13 +194,14 @@ class Descent(Objective):
         weight: FloatArray,
         bias: FloatArray,
     ) -> None:
-        """Start from a weight (classes, dimensions) and a bias, for standardised rows."""
+        """Start from a weight (classes, dimensions) and a bias, for standardised rows and C."""
         classes = len(weight)
-        super().__init__(rows, label, classes, weight)
+        super().__init__(rows, label, classes, further_rows=weight)
         self.c = c
         unknowns = weight
         if self.in_span:
-            # The weights of each class are a further row, whose coefficient is 1.
+            # Unknowns are coefficients of the rows, then of the weights of each class, which start
+            # with coefficient 1 for their own class.
             unknowns = np.eye(classes, len(self.all_rows), len(rows))
         self.start = self.multiply(unknowns, bias)
         # The residuals of the last gradient, and their sums over rows as unknowns and logits.

@@ -70,23 +70,26 @@ def find_fast_length(length: int) -> int:
 
 def measure_frames(
     windows: NDArray[np.floating],
-    rows: NDArray[np.int64],
+    window_of_frame: NDArray[np.int64],
     rate_hz: float,
     edges_hz: FloatArray,
     frames: int,
 ) -> FloatArray:
-    """Return levels in dB, (height, columns), of means of `frames` of the `rows` of `windows`."""
+    """Return levels in dB, (height, columns); a column is the mean of that many frames in turn.
+
+    `windows` (n, samples) are pieces of the signal; frame i is windows[window_of_frame[i]].
+    """
     window = windows.shape[1]
     size = find_fast_length(2 * window)  # of the Fourier transform
     hann = np.hanning(window + 2)[1:-1]
     gain = 2 / hann.sum()  # a sine at full scale has 0 dB
     edges = edges_hz * size / rate_hz  # in bins
     # Some columns at a time, so that memory is bounded.
-    columns = max(1, MAX_POINTS // (size * frames))
-    step = columns * frames
+    columns_at_a_time = max(1, MAX_POINTS // (size * frames))
+    step = columns_at_a_time * frames
     powers = []
-    limits = range(step, len(rows), step)  # between blocks
-    for block in np.split(rows, limits):
+    limits = range(step, len(window_of_frame), step)  # between blocks
+    for block in np.split(window_of_frame, limits):
         signals = windows[block].astype(np.float64)
         spectra = np.fft.rfft(signals * hann, size)
         squares = np.square(spectra.real) + np.square(spectra.imag)

@@ -734,7 +734,7 @@ def find_background(
     elif calls.segmentation is not None:
         origin = ANNOTATED
         root = calls.spans.root
-        calls_s = _list_calls_s(calls.segmentation, options)
+        calls_s = _list_call_times(calls.segmentation, options)
         checksums = {file: sha256 for _, file, sha256 in calls.inputs}
         known = calls.segmentation.recordings
         recordings = [recording for recording in known if recording.path in calls_s]
@@ -771,7 +771,7 @@ def find_background(
     return descriptions, windows
 
 
-def _list_calls_s(
+def _list_call_times(
     segmentation: Segmentation, options: LearningOptions
 ) -> Mapping[str, set[Span]]:
     """Return start and end of all that may be a call, for each recording that has background.
@@ -784,6 +784,7 @@ def _list_calls_s(
         calls_s.setdefault(path, set()).add((start_s, end_s))
     if options.unknown_s is None:
         return calls_s
+    # No recording but those in `unknown_s` has background.
     return {
         path: {*calls_s.get(path, ()), *unknown}
         for path, unknown in options.unknown_s.items()

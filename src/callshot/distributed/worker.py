@@ -108,8 +108,8 @@ def _run_item(job: Job, state: Any, item: Any) -> tuple[str, Any]:
 def _open(work: Work, threads: int, address: str) -> Any:
     """Return what the job needs, or the error with which this worker refuses its tasks.
 
-    WorkerUnfit ends the job: other versions, a missing package, or an error of callshot itself. Any
-    other error, such as one of a disk, is retried, and then becomes OpeningFailed.
+    WorkerUnfit ends the job: other versions, a missing package, or a CallshotError, unless a disk
+    caused it. Any other error is retried, and then becomes OpeningFailed.
     """
     for name, actual in find_versions().items():
         expected = work.versions.get(name)
@@ -125,17 +125,21 @@ def _open(work: Work, threads: int, address: str) -> Any:
         try:
             return work.job.prepare(work.job.common, threads)
         except Exception as error:
-            is_known = isinstance(error, CallshotError | ImportError)
+            reason = _describe(error)
             causes = (error, error.__cause__)
             is_of_disk = any(isinstance(cause, OSError) for cause in causes)
-            reason = error_reason(error)
-            if not isinstance(error, OSError | CallshotError):
-                reason = f"{type(error).__name__}: {reason}"
-            elif getattr(error, "filename", None):
-                reason = f"{error.filename}: {reason}"  # type: ignore[union-attr]
-            if is_known and not is_of_disk:
+            if isinstance(error, CallshotError | ImportError) and not is_of_disk:
                 return WorkerUnfit(f"worker {address}: {reason}")
     return OpeningFailed(address, reason)
+
+
+def _describe(error: Exception) -> str:
+    """Return the reason of an error, with its file if it has one, or its class."""
+    reason = error_reason(error)
+    if not isinstance(error, OSError | CallshotError):
+        return f"{type(error).__name__}: {reason}"
+    file = getattr(error, "filename", None)
+    return f"{file}: {reason}" if file else reason
 
 
 def dask_setup(started: Any) -> None:

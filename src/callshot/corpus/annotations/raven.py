@@ -99,19 +99,22 @@ def read(file: AnnotationFile) -> None:
     given_path = file.options.columns.get("path", "Begin Path")
     searched = {"path": [given_path, *PATHS], **COLUMNS}
     columns = find_columns(table.names, searched)
-    for needed, *substitutes in (["start_s"], ["end_s", "duration_s"]):
-        if columns.keys().isdisjoint([needed, *substitutes]):
-            needed_name = COLUMNS[needed][0]
-            listed = quote_names(table.names)
-            raise table.error(f"no column {needed_name}; available: {listed}")
+    missing = ""
+    if "start_s" not in columns:
+        missing = "start_s"
+    elif columns.keys().isdisjoint(["end_s", "duration_s"]):
+        missing = "end_s"
+    if missing:
+        listed = quote_names(table.names)
+        raise table.error(f"no column {COLUMNS[missing][0]}; available: {listed}")
     if "end_s" in columns:
         columns.pop("duration_s", None)
     if rows:
         label = _find_label_column(file, table)
         if label is not None:
             columns["label"] = label
-    table.assign(columns, "\t")
-    # These are extra columns now. They get names too, which repeated views are found by.
+    table.assign(columns, delimiter="\t")
+    # Repeated views are found by these. Named after `assign`, they also stay extra columns.
     views = {"Selection": ["Selection"], "View": ["View"]}
     table.columns |= find_columns(table.names, views)
     parsed = table.parse(file)

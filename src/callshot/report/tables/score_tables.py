@@ -3,7 +3,7 @@
 All choose their shots and mark k* in the same way.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from math import inf, nan
@@ -113,8 +113,9 @@ def score_table(
     columns = list(product(unique_values(curve, "encoder"), TABLE_METRICS))
     points = curve.rows_by_key(["encoder", "metric", "k"], named=True, unique=True)
 
-    # Lines below a cell, by column and k; where two crossovers coincide, the larger number holds.
-    lines = {}
+    # How often cells are underlined, by column and k. Of two kinds that are passed at the same k,
+    # the later one in BASELINE_KINDS holds: it has more lines.
+    underline_of_cell: dict[tuple[str, str, int], int] = {}
     foot = []
     notes: list[str] = []
     baseline_notes: list[str] = []
@@ -128,7 +129,7 @@ def score_table(
         baseline_notes += _describe_kind(baselines, row_name, has_several)
         values = {column: _column_values(baselines, column) for column in columns}
         rows_of_kind = {row_name: baselines}
-        if max(map(len, values.values())) > 1:  # an encoder has several
+        if max(map(len, values.values())) > 1:  # several of this kind for one encoder
             rows_of_kind = {one: baselines.filter(name=one) for one in names}
         for head, group in rows_of_kind.items():
             foot_row = [Cell(head)]
@@ -137,19 +138,12 @@ def score_table(
                 foot_row.append(number(in_column[0]))
             foot.append(foot_row)
         if kind in underlines:
-            is_crossed = False
-            for column in columns:
-                best = max(values[column], default=inf)
-                for k in shown:
-                    point = points.get((*column, k))
-                    if point is not None and point["mean"] > best:
-                        lines[*column, k] = underlines[kind]
-                        is_crossed = True
-                        break
+            crossovers = list(_find_crossovers(points, shown, values))
+            underline_of_cell |= dict.fromkeys(crossovers, underlines[kind])
             other = row_name
             if has_several:
                 other = f"every {kind} baseline of the encoder"
-            notes.append(say("underlined", other, underlines[kind], is_crossed))
+            notes.append(say("underlined", other, underlines[kind], bool(crossovers)))
     if baseline_notes or foot:
         baseline_notes.append(TRAINED_NOTE)
     chances = {}  # of each column, at its last k
@@ -168,7 +162,7 @@ def score_table(
         for column in columns:
             point = points.get((*column, k), {})
             mean = point.get("mean", nan)
-            underline = lines.get((*column, k), 0)
+            underline = underline_of_cell.get((*column, k), 0)
             row.append(number(mean, underline=underline))
         rows.append(row)
     notes += baseline_notes
@@ -190,6 +184,21 @@ def score_table(
 
 
 reduced_table = table_of_corpus(partial(score_table, scoring="reduced"))
+
+
+def _find_crossovers(
+    points: Mapping[tuple[Any, ...], Mapping[str, Any]],
+    shots: Shots,
+    baselines: Mapping[tuple[str, str], Sequence[float]],
+) -> Iterator[tuple[str, str, int]]:
+    """Yield each column, and the first k at which its mean passes all baselines of the column."""
+    for column, values in baselines.items():
+        best = max(values, default=inf)
+        for k in shots:
+            point = points.get((*column, k))
+            if point is not None and point["mean"] > best:
+                yield *column, k
+                break
 
 
 def _column_values(baselines: Frame, column: tuple[str, str]) -> list[float]:

@@ -281,7 +281,7 @@ LATEX_DOCUMENT = r"""%% XeLaTeX and LuaLaTeX show more letters than pdfLaTeX.
 def to_latex(table: Table) -> str:
     r"""Return a table as LaTeX that needs the packages array, booktabs and longtable.
 
-    The names of blocks are rows of their own, not a column.
+    The names of blocks are rows of their own, not a column. A wide table is split into parts.
 
     >>> from callshot.report.tables.table import Column, number
     >>> columns = [Column("k"), Column("mAP")]
@@ -292,16 +292,8 @@ def to_latex(table: Table) -> str:
     $k$ & mAP \\
     \midrule
     """
-    lead = 1 if table.blocks else 0  # the column that leads the rows
-    parts = [[lead]]  # columns; groups stay together
-    for _, group in column_groups(table.columns):
-        if group[0] > lead:
-            width = len(parts[-1])
-            if width > 1 and width + len(group) > MAX_COLUMNS:
-                parts.append([lead])
-            parts[-1] += group
     described = []
-    for indices in parts:
+    for indices in _split_columns(table):
         # The share of the line that each column gets by its longest text
         widths = []
         for index in indices:
@@ -315,6 +307,22 @@ def to_latex(table: Table) -> str:
         columns = [table.columns[index] for index in indices]
         described.append((indices, columns, shares, column_groups(columns)))
     return _get_template("table.tex").render(table=table, parts=described)
+
+
+def _split_columns(table: Table) -> list[list[int]]:
+    """Return the columns of each part of a wide table; all begin with the column of row names.
+
+    Groups of columns stay together.
+    """
+    lead = 1 if table.blocks else 0  # the names of blocks are no column
+    parts = [[lead]]
+    for _, indices in column_groups(table.columns):
+        if indices[0] > lead:
+            width = len(parts[-1])
+            if width > 1 and width + len(indices) > MAX_COLUMNS:
+                parts.append([lead])
+            parts[-1] += indices
+    return parts
 
 
 def to_markdown(table: Table) -> str:
