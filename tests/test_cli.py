@@ -179,6 +179,9 @@ def test_literal_softmax_counts_its_ties_and_prices_them(table, tmp_path):
         per_class = pl.read_csv(out / "per_class.csv").filter(**key)
         means[score] = dict(per_class.select("label", "mean").iter_rows())
         ties[score] = pl.read_csv(out / "ties.csv")
+        facts = json.loads((out / "provenance.json").read_bytes())["ties"]
+        assert sum(entry["ties"] for entry in facts) == ties[score]["ties"].sum()
+        assert all(("worst_label" in entry) == (score == "softmax") for entry in facts)
     assert ties["softmax"]["ties"].sum() > 0
     assert ties["log"]["ties"].sum() == 0
     priced = ties["softmax"].filter(spread="shared", k=2)

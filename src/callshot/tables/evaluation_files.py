@@ -303,6 +303,7 @@ def describe_evaluation(
         "protocol": asdict(protocol),
         "options": dict(options),
         "inputs": list(files),
+        "ties": _describe_ties(evaluation.ties),
         "rejects": rejects,
         "notes": evaluation.notes,
         **_describe_machine("numpy", "scipy", "numba", "polars"),
@@ -361,3 +362,22 @@ def _describe_machine(*packages: str) -> Facts:
         "versions": versions,
         "machine": {"system": platform.system(), "processor": platform.machine()},
     }
+
+
+def _describe_ties(ties: Frame) -> list[Facts]:
+    """Return the number of ties for each encoder and spread; if there are any, also the worst."""
+    entries = []
+    for _, rows in ties.group_by(["encoder", "spread"], maintain_order=True):
+        worst = rows.row(rows["share"].arg_max() or 0, named=True)
+        entry = {
+            "encoder": worst["encoder"],
+            "spread": worst["spread"],
+            "ties": rows["ties"].sum(),
+        }
+        if worst["ties"]:
+            entry["worst_share"] = worst["share"]
+            entry["worst_label"] = worst["label"]
+            entry["worst_k"] = worst["k"]
+            entry["largest_cost_map"] = rows["cost_map"].max()
+        entries.append(entry)
+    return entries
