@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from callshot.encoders import weights
 from callshot.encoders.weights import (
+    Weight,
     derive_file,
     find_weight,
     home,
@@ -106,6 +107,23 @@ def test_a_full_disk_is_an_output_error_and_no_weight_is_found(server, monkeypat
     assert find_weight("test-v1", server.weight()) is None
     assert get(server.weight()).read_bytes() == BODY
     assert len(server.ranges) == 1  # what had come was not lost
+
+
+def test_a_full_disk_is_explained_once_where_a_weight_is_copied(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    file = tmp_path / "model.onnx"
+    file.write_bytes(BODY)
+    monkeypatch.setattr("shutil.copyfile", full)
+    message = r"written there \(No space left on device\); free .*CALLSHOT_HOME"
+    weight = Weight("model.onnx", "https://example.org/model.onnx")
+    for attempt in (
+        lambda: import_weight("test-v1", weight, file),
+        lambda: derive_file("test-v1", "cut.onnx", file, full),
+    ):
+        with pytest.raises(OutputError, match=message):
+            attempt()
 
 
 @pytest.mark.parametrize("kind", ["wheel", "tar", "bare", "folder"])

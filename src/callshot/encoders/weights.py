@@ -293,7 +293,8 @@ def lock_weights(folder: Path, name: str) -> Iterator[None]:
         # Not of the disk: the reader of our output left. Or it has been explained.
         if isinstance(error, BrokenPipeError) or WRITE_ADVICE in str(error):
             raise
-        reason = error_reason(error)
+        # An OutputError of one file has advice of its own; its cause is the reason alone.
+        reason = error_reason(error.__cause__ or error)
         raise OutputError(
             f"{folder}: weights cannot be written there ({reason}); {WRITE_ADVICE}"
         ) from error
