@@ -168,7 +168,7 @@ def background_spans(spans: Spans) -> Spans:
 
 
 def mix_spans(spans: Spans, folder: Path, snrs_db: Sequence[float]) -> Spans:
-    """Return spans mixed with each ratio, `mixed_from` a row of `spans`; no audio is read yet."""
+    """Return spans mixed with each ratio, `mixed_from` a row of `spans`; no call is mixed yet."""
     quiet, durations_s = find_quiet_spans(folder, spans)
     starts = list(zip(quiet.paths, quiet["start_s"], strict=True))
     rows = []

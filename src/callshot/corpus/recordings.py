@@ -426,7 +426,7 @@ class CorpusAnnotations:
     notes: Counter[str] = field(default_factory=Counter)
 
     def add(self, file: AnnotationFile, relative_path: PurePosixPath) -> set[str]:
-        """Add the rows of a file, which name recordings or are of the one that fits its path."""
+        """Add rows; return the paths of their recordings: those they name, or that of the file."""
         self.recognised[file.format, file.reason] += 1
         self.rejects += file.rejects
         self.notes.update(file.notes)
@@ -604,7 +604,7 @@ def _read_folder(
 
 
 def _reject_namesakes(result: CorpusAnnotations) -> None:
-    """Reject rows with other folders than their recording where other rows fit it better."""
+    """Reject rows whose name has folders that the path lacks, if other rows name it otherwise."""
     # By path of a recording, and by each name that rows give it: folders that the path lacks.
     unmatched = defaultdict[str, dict[str, str]](dict)
     for row in result.rows:

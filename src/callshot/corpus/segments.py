@@ -93,7 +93,7 @@ def segment_corpus(
     threads: int | None = None,
     progress: Progress = no_progress,
 ) -> Segmentation:
-    """Cut recordings by their annotations; `known` recordings need no audio, which is not read."""
+    """Cut recordings by annotations; `known` ones need no file; `check` reads all segments."""
     # Labels are renamed by the user, then spelt as the corpus does.
     options = options or default_options(corpus)
     annotation_options = annotation_options or AnnotationOptions()

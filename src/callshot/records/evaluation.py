@@ -319,7 +319,7 @@ class Evaluation:
         return classes[largest].label, float(shares[largest])
 
     def name_classifiers(self, reference: str) -> "Evaluation":
-        """Return `curve` with "encoder, classifier" as encoder, but for the reference."""
+        """Call encoders in `curve` "encoder, classifier", except in rows of the reference."""
         is_reference = pl.col("classifier") == reference
         full_name = pl.format("{}, {}", "encoder", "classifier")
         encoder = pl.when(is_reference).then("encoder").otherwise(full_name)

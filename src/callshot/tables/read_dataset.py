@@ -116,7 +116,7 @@ def collect_tables(
     groups: Sequence[Any] | None = None,
     prefix: str = "",
 ) -> Sequence[Vectors]:
-    """Return tables from tables, or from arrays X, y, groups; without groups, each row is one."""
+    """Return tables as they are, or a table of arrays; without groups, each row is a recording."""
     if isinstance(X, Vectors):
         return [X]
     if isinstance(X, Sequence) and len(X) > 0 and isinstance(X[0], Vectors):

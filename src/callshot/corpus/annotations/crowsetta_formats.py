@@ -34,7 +34,7 @@ def make_format(
     pattern: str = "",
     reason: str = "",
 ) -> Format:
-    """Return a format, recognised by a suffix and the `pattern` that a file begins with."""
+    """Return a format, recognised by suffix and first bytes; without `pattern` it never is."""
 
     def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
         """Return the reason if the suffix and the first bytes of a file fit."""

@@ -154,7 +154,7 @@ def _check_times_per_file(file: AnnotationFile, table: Table) -> None:
 
 
 def _find_label_column(file: AnnotationFile, table: Table) -> int | None:
-    """Return the column given, with a usual name, or not one of Raven's; None: no labels."""
+    """Return the column given, with a usual name, or not of Raven; None: all rows get --label."""
     options = file.options
     if "label" in options.columns:
         return table.find_given("label", options.columns["label"])

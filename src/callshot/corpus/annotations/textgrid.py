@@ -142,9 +142,8 @@ class TokenReader:
     def _split(self) -> Iterator[tuple[str, str]]:
         """Yield kind and value of each token, and at last the kind `end of the file`."""
         for match in TOKEN.finditer(self.text):
-            kind = (
-                match.lastgroup or ""
-            )  # none for a comment; other words are labels of values
+            # The last group with a part: "closed" of a quoted text, none of a comment.
+            kind = match.lastgroup or ""
             self.line = bisect_right(self.line_ends, match.start()) + 1
             if kind == "closed" and not match["closed"]:
                 raise self.error("the quote that opens here is never closed")
