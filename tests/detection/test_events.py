@@ -58,6 +58,14 @@ def test_files_that_name_no_recording_need_the_folder_of_recordings(tmp_path):
     assert read_events(track.parent, folder).events["recording"].to_list() == ["a.wav"]
 
 
+@pytest.mark.parametrize("has_folder", [False, True])
+def test_a_table_without_rows_has_no_events(tmp_path, has_folder):
+    path = write(tmp_path / "d.csv", "recording,start_s,end_s,label")
+    audio = make_recordings(tmp_path / "audio")
+    folder = open_recordings(audio) if has_folder else None
+    assert read_events(path, folder).events.is_empty()
+
+
 def test_events_beyond_the_end_of_a_recording_are_rejects(tmp_path):
     folder = open_recordings(make_recordings(tmp_path / "audio"))
     header = "recording,start_s,end_s,label"

@@ -205,7 +205,9 @@ def read_events(
         except RowError as error:
             rejects.append(Reject(event["file"], event["row"], str(error)))
     if check:
-        return EventTable(events_frame(events).drop(PLACE), rejects, notes)
+        # Without rows, a frame has no columns of its own.
+        frame = events_frame(events).drop(PLACE, strict=False)
+        return EventTable(frame, rejects, notes)
     return EventTable(pl.DataFrame(events, {**EVENTS, **PLACE}), rejects, notes)
 
 
