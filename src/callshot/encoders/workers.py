@@ -12,9 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -205,20 +203,6 @@ class EmbedWork:
     encode: Callable[["Workers", Any], Iterable[Any]]
     sequences: bool = False
     check: Callable[[], None] | None = None
-
-
-@contextmanager
-def open_runner(
-    work: EmbedWork, cluster: Cluster | None, threads: int | None
-) -> Iterator[Callable[[Sequence[Unit]], Iterator[tuple[int, Any]]]]:
-    """Yield a function that runs units: on the threads of a model here, or on a cluster."""
-    if cluster is not None:
-        yield partial(run_on_cluster, cluster, work)
-        return
-    with open_workers(
-        work.spec, device=work.device, threads=threads, sequences=work.sequences
-    ) as workers:
-        yield partial(run_here, workers, work.encode)
 
 
 def run_here(
