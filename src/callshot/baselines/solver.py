@@ -314,9 +314,13 @@ def solve(problem, tolerance, weight, bias):
     factors = np.empty_like(p)
     squares = columns if is_gram else columns * columns
 
+    # Loops, as numba takes seconds to compile the message of a slice of another shape.
+    for n in range(classes):
+        position.bias[n] = bias[n]
+        for i in range(unknowns):
+            position.weight[n, i] = weight[n, i]
+
     # Start at zeros where these are better: there all classes have the same probability.
-    position.weight[:] = weight
-    position.bias[:] = bias
     multiply(position.weight, rows, is_symmetric=False, out=position.logits)
     value = value_at(problem, position, p)
     if not value <= c * label.size * np.log(classes):
@@ -335,7 +339,9 @@ def solve(problem, tolerance, weight, bias):
             curvature.bias[n] = max(curvature.bias[n], TINY)
         if not is_gram:
             multiply(factors, squares, is_symmetric=False, out=curvature.weight)
-            curvature.weight[:] += 1.0
+            for n in range(classes):
+                for i in range(unknowns):
+                    curvature.weight[n, i] += 1.0
 
         # The descent: rows times C · (truth − probability), minus the weights.
         for n in range(classes):
@@ -370,6 +376,8 @@ def solve(problem, tolerance, weight, bias):
             new = value_at(problem, position, p)
         gain = value - new
         value = new
-    weight[:] = position.weight
-    bias[:] = position.bias
+    for n in range(classes):
+        bias[n] = position.bias[n]
+        for i in range(unknowns):
+            weight[n, i] = position.weight[n, i]
     return gap

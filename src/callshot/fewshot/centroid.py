@@ -74,7 +74,7 @@ def _score(a: ArrayLike, *, use_softmax: bool) -> FloatArray:
     classes = table.shape[-1]
     rows = table.reshape(-1, classes)
     # The kernel works on (1, classes, 1, rows), and also fills in decisions, not needed here.
-    columns = np.array(rows.T[None, :, None])
+    columns = np.array(rows.T[None, :, None], order="C")  # the order it is compiled for
     decided = np.empty((1, 1, len(rows)), np.uint16)
     to_scores(columns, 0, 1, use_softmax, ranking=False, decided=decided)
     scores = columns[0, :, 0].T  # (rows, classes)

@@ -400,10 +400,12 @@ def score_queries(sampling, rows, streams, rank, weight, products, out):
 
     `products` is (queries, rows). A call for each query from Python would take a tenth longer.
     """
+    _, draws, shots, classes = out.shape
+    # Contiguous as in other calls of `score_draws`, so that it is compiled once.
+    logits = np.empty((draws, shots, classes, 1))
     for q in range(products.shape[0]):
         # As of a table of one query: (rows, 1), and (draws, shots, classes, 1).
         column = products[q].reshape((products.shape[1], 1))
-        lanes = np.expand_dims(out[q], 3)
         score_draws(
             sampling,
             rows,
@@ -413,8 +415,12 @@ def score_queries(sampling, rows, streams, rank, weight, products, out):
             weight,
             np.bool_(True),
             column,
-            lanes,
+            logits,
         )
+        for s in range(shots):
+            for n in range(classes):
+                for d in range(draws):
+                    out[q, d, s, n] = logits[d, s, n, 0]
 
 
 @inner
@@ -524,7 +530,12 @@ def count_supports(sampling, class_start, group, stream, first, pools, counts, p
     order = members.copy()
     swaps = np.empty(members.size, np.uint64)
     # The first shot at which the exemplar at each place of a draw is in the support.
-    entry = np.searchsorted(shots, np.arange(1, longest + 2))
+    entry = np.empty(longest + 1, np.int64)
+    shot = np.int64(0)
+    for place in range(longest + 1):
+        while shot < shots.size and shots[shot] <= place:
+            shot += 1
+        entry[place] = shot
     for d in range(draws):
         of_draw[:] = 0.0
         extra = shots.size
