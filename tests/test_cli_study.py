@@ -90,6 +90,7 @@ def test_status_tells_what_is_done_and_what_is_not(folder, capsys):
     lines = capsys.readouterr().out.splitlines()[1:6]
     states = re.findall(r"done|to run|waiting", "\n".join(lines))
     assert states == ["done", "done", "done", "to run", "waiting"]
+    assert all(line.endswith(" s") for line in lines)  # times stand at the right
 
 
 def test_a_study_that_cannot_work_is_one_line_and_exit_code_2(folder, capsys):

@@ -139,7 +139,8 @@ MaxFrequency = Annotated[
     option(
         ...,
         "HZ",
-        "With --clips: upper limit of the frequency axis in the spectrograms.",
+        "With --clips: upper limit of the frequency axis in the spectrograms. Changes nothing "
+        "else.",
         shown="half the sample rate",
     ),
 ]

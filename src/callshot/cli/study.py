@@ -194,6 +194,7 @@ def _show_statuses(statuses: "Sequence[StepStatus]") -> None:
     from rich.console import Console
 
     from callshot.cli.terminal import print_table
+    from callshot.report.tables.table import Cell
 
     rows = []
     for status in statuses:
@@ -201,7 +202,8 @@ def _show_statuses(statuses: "Sequence[StepStatus]") -> None:
         if status.state != "done":
             time = f"about {status.seconds:.0f} s"
         step = status.step
-        rows.append((step.kind, step.corpus, step.encoder, status.state, time))
+        cell = Cell(time, status.seconds)  # a number is at the right
+        rows.append((step.kind, step.corpus, step.encoder, status.state, cell))
     print_table(Console(), ("step", "corpus", "encoder", "state", "time"), rows)
     seconds_left = sum(status.seconds_left for status in statuses)
     left = "everything is done"
