@@ -158,8 +158,7 @@ def write_annotations(spans: Spans, path: Path, format: str) -> None:
     path = to_path(path)
     write = find_format(format).write
     if write is None:
-        names = [row.name for row in FORMATS if row.write is not None]
-        writable = ", ".join(names)
+        writable = ", ".join(known.name for known in FORMATS if known.write is not None)
         raise OptionError(f"format {format!r} is read-only; expected one of {writable}")
     rows = list_rows(spans)
     for number, row in enumerate(rows, start=1):
@@ -174,7 +173,10 @@ def write_annotations(spans: Spans, path: Path, format: str) -> None:
 
 
 def list_rows(spans: Spans) -> list[Row]:
-    """Return rows as writers expect them; without `path`, `recording` names the file."""
+    """Return spans as rows for a writer: `path` is the audio file, `recording` a group of files.
+
+    Spans without a column `path` name the file in `recording`, and have no groups.
+    """
     rows = list(spans.frame.iter_rows(named=True))
     for row in rows:
         if "path" not in row:
@@ -186,7 +188,7 @@ def list_rows(spans: Spans) -> list[Row]:
 
 def find_format(name: str) -> Format:
     """Return a format by its name; raise OptionError with the closest name if it is unknown."""
-    formats = {row.name: row for row in FORMATS}
+    formats = {known.name: known for known in FORMATS}
     check_choice("format", name, formats)
     return formats[name]
 
@@ -194,12 +196,13 @@ def find_format(name: str) -> Format:
 def describe_formats() -> str:
     """Return the names of all formats as the help lists them."""
     own = []  # formats that callshot reads without another package
-    packages: dict[str, list[str]] = {}
-    for row in reversed(FORMATS):
-        if row.package:
-            packages.setdefault(row.package, []).append(row.name)
+    packages: dict[str, list[str]] = {}  # formats by the package that reads them
+    for format in reversed(FORMATS):
+        name = format.name
+        if format.package:
+            packages.setdefault(format.package, []).append(name)
         else:
-            own.append(f"{row.name} ({row.program})" if row.program else row.name)
+            own.append(f"{name} ({format.program})" if format.program else name)
     own += ["folders (one folder of clips per label)", "or auto to recognise it"]
     text = ", ".join(own)
     for package, names in packages.items():

@@ -67,8 +67,11 @@ def normalize_name(name: str) -> str:
 def find_column(
     names: Sequence[str], synonyms: Iterable[str], exclude: Collection[int] = ()
 ) -> int | None:
-    """Return the index of the first synonym in `names`, exact or normalised, or None."""
-    columns: dict[str, int] = {}
+    """Return the index of the first synonym in `names`, exact or normalised, or None.
+
+    Columns with an index in `exclude` are not searched.
+    """
+    columns: dict[str, int] = {}  # index by exact and by normalised name
     for index, name in enumerate(names):
         if index not in exclude:
             columns.setdefault(normalize_name(name), index)
@@ -93,7 +96,11 @@ def find_columns(
 
 
 class Table:
-    """A table and its header; `columns` and `extra` are numbers of columns by name."""
+    """A table and its header, which is on `line`.
+
+    `columns` has the indices of columns that callshot uses, by callshot's names, and `extra` those
+    of all others, by their own.
+    """
 
     def __init__(
         self, path: Path, line: int, header: Sequence[str], rows: list[list[str]]
@@ -135,7 +142,10 @@ class Table:
         )
 
     def assign(self, columns: Mapping[str, int], delimiter: str) -> None:
-        """Set which columns callshot uses; all others are extra, and keep their names."""
+        """Set which columns callshot uses, and how numbers are read.
+
+        All other columns are extra, and keep their names.
+        """
         self.columns = dict(columns)
         for index, name in enumerate(self.names):
             if index in columns.values():
@@ -146,19 +156,21 @@ class Table:
                 names = quote_names([first, name])
                 raise self.error(f"columns {names} are both {key}; remove one")
             self.extra[key] = index
-        # A comma in a number may be a decimal comma, unless another number has a point, or all
-        # commas in a CSV are as in 1,234.
+        self.allow_comma = self._may_have_decimal_comma(delimiter)
+
+    def _may_have_decimal_comma(self, delimiter: str) -> bool:
+        """Return whether no number has a point, nor do all commas in a CSV look as in 1,234."""
         indices = self.extra | self.columns
         number_columns = [indices[name] for name in NUMBERS if name in indices]
         texts = []  # of all cells that hold numbers
         for cells in self.rows:
-            if len(cells) >= len(self.names):
+            if len(cells) >= len(self.names):  # shorter rows become rejects
                 texts += [cells[index].strip() for index in number_columns]
         has_point = any("." in text for text in texts)
         with_comma = [text for text in texts if "," in text]
         is_thousands = all(map(THOUSANDS.fullmatch, with_comma))
         may_be_thousands = delimiter == "," and is_thousands
-        self.allow_comma = not (has_point or may_be_thousands)
+        return not (has_point or may_be_thousands)
 
     def parse(self, file: AnnotationFile) -> list[ParsedRow]:
         """Return rows with callshot's and extra cells; ragged rows become rejects."""
@@ -201,7 +213,11 @@ def _has_seconds(columns: Collection[str]) -> bool:
 
 
 def _find_columns(names: Sequence[str], options: AnnotationOptions) -> dict[str, int]:
-    """Find callshot's columns, given or by a known name; keep only one way to say the times."""
+    """Return the indices of callshot's columns in a header, by callshot's names.
+
+    A column is given in the options or has a known name. Of the ways to say the times (start and
+    end, start and duration, frames) only one is kept.
+    """
     given = {name: [column] for name, column in options.columns.items()}
     columns = find_columns(names, given)
     for name, synonyms in SYNONYMS.items():
@@ -214,13 +230,22 @@ def _find_columns(names: Sequence[str], options: AnnotationOptions) -> dict[str,
         end_name = normalize_name(names[columns["end_s"]])
         if end_name == "offset" and "end_s" not in given:
             columns["start_s"] = columns.pop("end_s")
-    # An end goes before a duration, and seconds before frames, unless the user gave the latter.
+    return _keep_one_way_of_times(columns, given)
+
+
+def _keep_one_way_of_times(
+    columns: dict[str, int], given: Collection[str]
+) -> dict[str, int]:
+    """Return `columns` with one way to say the times: the one whose columns the user gave.
+
+    Otherwise an end goes before a duration, and seconds before frames.
+    """
     if "duration_s" in given and "end_s" not in given:
         columns.pop("end_s", None)
     if "start_s" not in columns or "end_s" in columns:
         columns.pop("duration_s", None)
-    are_seconds_given = not given.keys().isdisjoint(SECONDS)
-    are_frames_given = not given.keys().isdisjoint(FRAMES)
+    are_seconds_given = any(name in given for name in SECONDS)
+    are_frames_given = any(name in given for name in FRAMES)
     has_frames = columns.keys() >= {*FRAMES}
     has_frames_only = has_frames and not _has_seconds(columns)
     prefers_frames = are_frames_given or has_frames_only
@@ -242,40 +267,56 @@ def read(file: AnnotationFile) -> None:
     for name, column_name in options.columns.items():
         table.find_given(name, column_name)
     columns = _find_columns(table.names, options)
-    for time, other in TIME_PAIRS:
-        is_alone = columns.keys().isdisjoint({other, "duration_s"})
-        if time in columns and is_alone:
-            name = table.names[columns[time]]
-            available = quote_names(table.names)
-            raise table.error(
-                f"column {quote(name)} is {time}, but no column is {other}; "
-                f"give it (--columns {other}=…); available: {available}"
-            )
-    if "label" not in columns and options.label is None:
-        raise table.missing_label()
+    _check_columns(table, columns, options)
     # Frequencies and folds are not used but kept as extra columns, under callshot's names.
     for name in TYPED.values():
         if name in columns:
             table.names[columns.pop(name)] = name
     table.assign(columns, delimiter)
-    # What the file calls callshot's columns; the name of a time may have its unit.
+    # What the file calls callshot's columns.
     names = {name: table.names[index] for name, index in columns.items()}
-    times = [name for name in TIMES if name in columns]
-    milliseconds = []
-    for name in times:
-        is_ms = options.time_unit == "ms"
-        if options.time_unit is None:
-            is_ms = MILLISECONDS.search(names[name]) is not None
-        if is_ms and name not in FRAMES:
-            milliseconds.append(name)
+    milliseconds = _find_milliseconds(names, options)
     if names.get("label", "label") != "label":
         file.notes.append(f"labels from column {quote(names['label'])}")
-    if not times:
+    if columns.keys().isdisjoint(TIMES):
         file.notes.append("no time columns: each row is a whole audio file")
     if milliseconds:
         listed = quote_names([names[name] for name in milliseconds])
         file.notes.append(f"times in milliseconds: {listed}")
     add_rows(file, table, table.parse(file), milliseconds)
+
+
+def _check_columns(
+    table: Table, columns: Mapping[str, int], options: AnnotationOptions
+) -> None:
+    """Raise InputError if a start has no end, an end no start, or if there are no labels."""
+    for time, partner in TIME_PAIRS:
+        is_alone = columns.keys().isdisjoint({partner, "duration_s"})
+        if time in columns and is_alone:
+            name = table.names[columns[time]]
+            available = quote_names(table.names)
+            raise table.error(
+                f"column {quote(name)} is {time}, but no column is {partner}; "
+                f"give it (--columns {partner}=…); available: {available}"
+            )
+    if "label" not in columns and options.label is None:
+        raise table.missing_label()
+
+
+def _find_milliseconds(
+    names: Mapping[str, str], options: AnnotationOptions
+) -> list[str]:
+    """Return which of callshot's times are in milliseconds, by the options or the file's names."""
+    milliseconds = []
+    for name in TIMES:
+        if name not in names or name in FRAMES:
+            continue
+        is_ms = options.time_unit == "ms"
+        if options.time_unit is None:
+            is_ms = MILLISECONDS.search(names[name]) is not None
+        if is_ms:
+            milliseconds.append(name)
+    return milliseconds
 
 
 def add_rows(
@@ -286,7 +327,10 @@ def add_rows(
     *,
     allow_whole: bool = True,
 ) -> None:
-    """Add parsed rows or rejects; a row without times is on a whole recording if `allow_whole`."""
+    """Add parsed rows or rejects; a row without times is on a whole recording if `allow_whole`.
+
+    `milliseconds` are the times, by callshot's names, that count milliseconds.
+    """
     times = [name for name in TIMES if name in table.columns]
     for number, cells, extra in rows:
         with file.rejecting(number):
@@ -325,7 +369,10 @@ def add_rows(
 
 
 def _find_span(times: Mapping[str, float]) -> tuple[float, float]:
-    """Return start and end in seconds or frames; `offset_s` replaces the start, not the length."""
+    """Return start and end in seconds or frames, from the cells of a row by callshot's names.
+
+    `offset_s` is the start in the call's own file: it replaces the start, and the length stays.
+    """
     if "start_frame" in times:
         return times["start_frame"], times["end_frame"]
     start_s = times["start_s"]
@@ -338,27 +385,33 @@ def _find_span(times: Mapping[str, float]) -> tuple[float, float]:
 
 
 def write(rows: Rows, path: Path) -> str:
-    """Return a CSV table; the file is in `recording`, or in `path` beside groups of files."""
-    has_path = [row["path"] is not None for row in rows]
-    in_frames = [bool(row.get("in_frames")) for row in rows]
+    """Return a CSV table; the file is in `recording`, or in `path` beside groups of files.
+
+    Without options, our own reader must find each column again, whatever extra columns are called.
+    """
+    names_file = {row["path"] is not None for row in rows}
+    counts_frames = {bool(row.get("in_frames")) for row in rows}
     has_group = any(row["recording"] is not None for row in rows)
-    is_mixed = len(set(has_path)) > 1 or len(set(in_frames)) > 1
-    if is_mixed or (has_group and not all(has_path)):
+    # A group of files does not name a file.
+    has_group_only = has_group and False in names_file
+    if len(names_file) > 1 or len(counts_frames) > 1 or has_group_only:
         raise OutputError(
             f"{path}: some annotations name their recording or count frames, and some do not; "
             "write them to two files"
         )
-    times = FRAMES if any(in_frames) else SECONDS
+    times = FRAMES if True in counts_frames else SECONDS
     extra = extra_columns(rows, (*times, "label"), path)
     columns = {}  # name in the table → name in the rows
     if has_group:
         columns = {"path": "path", "recording": "recording"}
-    elif any(has_path):
-        is_unclear = "path" in _find_columns(extra, AnnotationOptions())
-        columns["path" if is_unclear else "recording"] = "path"
+    elif True in names_file:
+        # The reader would take such an extra column for the file, and `recording` for a group.
+        extra_looks_like_path = "path" in _find_columns(extra, AnnotationOptions())
+        columns["path" if extra_looks_like_path else "recording"] = "path"
     columns |= {times[0]: "start_s", times[1]: "end_s", "label": "label"}
     columns |= {name: name for name in extra}
-    if times[0] not in _find_columns([*columns], AnnotationOptions()):
+    columns_read = _find_columns([*columns], AnnotationOptions())
+    if times[0] not in columns_read:  # beside extra columns that look like seconds
         raise OutputError(
             f"{path}: the annotations count frames, but would be read as seconds, from their other "
             f"columns ({quote_names(extra)}); write them without these"
