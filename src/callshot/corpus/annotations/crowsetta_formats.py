@@ -58,6 +58,7 @@ def _read(name: str, read_calls: CallReader, file: AnnotationFile) -> None:
             ) from error
         arguments = {}
         if name == "birdsong-recognition-dataset":
+            # Else it joins sequences to songs; notes are read from single sequences.
             arguments["concat_seqs_into_songs"] = False
         try:
             content = formats.by_name(name).from_file(local_copy(path), **arguments)

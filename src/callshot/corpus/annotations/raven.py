@@ -96,6 +96,34 @@ def read(file: AnnotationFile) -> None:
     else:
         header, *rows = [line.split("\t") for line in lines]
     table = Table(file.path, 1, header, rows)  # on line 1
+    columns = _find_columns(file, table)
+    if rows:
+        label = _find_label_column(file, table)
+        if label is not None:
+            columns["label"] = label
+    table.assign(columns, delimiter="\t")
+    # Repeated views are found by these. Named after `assign`, they also stay extra columns.
+    views = {"Selection": ["Selection"], "View": ["View"]}
+    table.columns |= find_columns(table.names, views)
+    parsed = table.parse(file)
+    for _, cells, _ in parsed:
+        # Begin Path may be empty where Begin File is not.
+        if "path" in cells and not cells["path"].strip():
+            cells["path"] = cells.get("Begin File", "")
+    repeated = _find_repeated_views({number: cells for number, cells, _ in parsed})
+    if repeated:
+        file.notes.append("rows left out: further views of a selection")
+    selections = [row for row in parsed if row[0] not in repeated]
+    add_rows(file, table, selections, allow_whole=False)
+    if "offset_s" not in columns:
+        _check_times_per_file(file, table)
+
+
+def _find_columns(file: AnnotationFile, table: Table) -> dict[str, int]:
+    """Return the indices of the file, the times and the offset, by callshot's names; not of labels.
+
+    InputError if there is no start, or neither an end nor a duration; with both, the end is kept.
+    """
     given_path = file.options.columns.get("path", "Begin Path")
     searched = {"path": [given_path, *PATHS], **COLUMNS}
     columns = find_columns(table.names, searched)
@@ -109,36 +137,14 @@ def read(file: AnnotationFile) -> None:
         raise table.error(f"no column {COLUMNS[missing][0]}; available: {listed}")
     if "end_s" in columns:
         columns.pop("duration_s", None)
-    if rows:
-        label = _find_label_column(file, table)
-        if label is not None:
-            columns["label"] = label
-    table.assign(columns, delimiter="\t")
-    # Repeated views are found by these. Named after `assign`, they also stay extra columns.
-    views = {"Selection": ["Selection"], "View": ["View"]}
-    table.columns |= find_columns(table.names, views)
-    parsed = table.parse(file)
-    cells_by_number = {}
-    for number, cells, _ in parsed:
-        cells_by_number[number] = cells
-        # Begin Path may be empty where Begin File is not.
-        if "path" in cells and not cells["path"].strip():
-            cells["path"] = cells.get("Begin File", "")
-    repeated = _find_repeated_views(cells_by_number)
-    if repeated:
-        file.notes.append("rows left out: further views of a selection")
-    selections = []
-    for row in parsed:
-        number, _, _ = row
-        if number not in repeated:
-            selections.append(row)
-    add_rows(file, table, selections, allow_whole=False)
-    if "offset_s" not in columns:
-        _check_times_per_file(file, table)
+    return columns
 
 
 def _check_times_per_file(file: AnnotationFile, table: Table) -> None:
-    """Raise InputError if times run on over many files; else note that each starts at 0."""
+    """Raise InputError if times run on over many files; else note that each starts at 0.
+
+    Without the column `File Offset (s)`, the file cannot say which of the two it is.
+    """
     paths = [row["path"] for row in file.rows]
     starts_s = [row["start_s"] for row in file.rows]
     count = len(set(paths))
@@ -154,12 +160,15 @@ def _check_times_per_file(file: AnnotationFile, table: Table) -> None:
 
 
 def _find_label_column(file: AnnotationFile, table: Table) -> int | None:
-    """Return the column given, with a usual name, or not of Raven; None: all rows get --label."""
+    """Return the index of the column given, of one with a usual name, or of the only own column.
+
+    None if all rows get the label of the options; without that, InputError.
+    """
     options = file.options
     if "label" in options.columns:
         return table.find_given("label", options.columns["label"])
     column = find_column(table.names, LABELS.split())
-    unknown = [
+    unknown = [  # columns that a person added
         index
         for index, name in enumerate(table.names)
         if normalize_name(name) not in RAVEN_COLUMNS.split() and not UNIT.search(name)
@@ -173,10 +182,14 @@ def _find_label_column(file: AnnotationFile, table: Table) -> int | None:
     return column
 
 
-def _find_repeated_views(selections: Mapping[int, Mapping[str, str]]) -> set[int]:
-    """Return the numbers of rows that list a selection again; its first spectrogram is kept."""
-    views_by_selection = defaultdict[object, dict[int, str]](dict)  # view by row
-    for number, cells in selections.items():
+def _find_repeated_views(rows: Mapping[int, Mapping[str, str]]) -> set[int]:
+    """Return the numbers of rows that list a selection again; its first spectrogram is kept.
+
+    `rows` has the cells of each row of the table, by its number.
+    """
+    # By selection: its view in each row, by the number of the row.
+    views_by_selection = defaultdict[object, dict[int, str]](dict)
+    for number, cells in rows.items():
         if "View" in cells and cells.get("Selection"):
             key = tuple(map(cells.get, SELECTION_KEY))
             views_by_selection[key][number] = cells["View"]
@@ -185,7 +198,7 @@ def _find_repeated_views(selections: Mapping[int, Mapping[str, str]]) -> set[int
         spectrograms = [
             view for view in views.values() if "spectrogram" in view.lower()
         ]
-        kept_view = [*spectrograms, *views.values()][0]
+        kept_view, *_ = [*spectrograms, *views.values()]
         repeated |= {number for number, view in views.items() if view != kept_view}
     return repeated
 
@@ -215,13 +228,13 @@ def write(rows: Rows, path: Path, sound: Sound | None = None) -> str:
     text = join_cells([*names, *extra])
     for selection, row in enumerate(rows, start=1):
         times_s = [float(row["start_s"]), float(row["end_s"])]
-        files = []
+        file_cells = []  # the file of the call, and where in it the call begins
         if sound is not None:
             file, begin_s = sound[row["path"] or ""]
-            files = [file, PurePath(file).name, times_s[0]]
+            file_cells = [file, PurePath(file).name, times_s[0]]
             times_s = [add_times(begin_s, time_s) for time_s in times_s]
         elif names_files:
-            files = [row["path"], times_s[0]]
+            file_cells = [row["path"], times_s[0]]
         band_hz = [row.get(name) for name in FREQUENCIES]
         cells = [
             selection,
@@ -229,7 +242,7 @@ def write(rows: Rows, path: Path, sound: Sound | None = None) -> str:
             row.get("Channel") or "1",
             *times_s,
             *(None if value is None else float(value) for value in band_hz),
-            *files,
+            *file_cells,
             row["label"],
             *map(row.get, extra),
         ]

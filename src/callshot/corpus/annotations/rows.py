@@ -49,7 +49,10 @@ class RowError(Exception):
 
 
 def read_text(path: Path, notes: list[str], size: int = -1) -> str:
-    """Read a text file, or its first bytes: UTF-16 by its mark, UTF-8, or else Windows-1252."""
+    """Read a text file, or its first bytes: UTF-16 by its mark, UTF-8, or else Windows-1252.
+
+    The last of these adds a note to `notes`.
+    """
     try:
         if path.exists() and not path.is_file():  # opening a pipe would wait forever
             raise OSError("not a regular file")
@@ -61,6 +64,7 @@ def read_text(path: Path, notes: list[str], size: int = -1) -> str:
     encoding = "utf-16" if has_mark else "utf-8-sig"
     decoder = codecs.getincrementaldecoder(encoding)()
     try:
+        # The first bytes of a file may end within a character.
         return decoder.decode(raw, final=size < 0)
     except UnicodeDecodeError as error:
         if has_mark:
@@ -101,7 +105,10 @@ def find_delimiter(text: str) -> tuple[str, list[str]]:
 
 
 def read_table(path: Path, notes: list[str]) -> tuple[str, list[tuple[int, list[str]]]]:
-    """Read a table: its delimiter, and rows that are not empty as (line from 1, cells)."""
+    """Read a table: its delimiter, and rows that are not empty as (line from 1, cells).
+
+    Of an empty file there is one row without cells, as its header.
+    """
     text = read_text(path, notes)
     delimiter, _ = find_delimiter(text)
     lines = io.StringIO(text, newline="")
@@ -395,7 +402,10 @@ def check_writable(rows: Rows, path: Path, *, is_one_recording: bool) -> None:
 def extra_columns(
     rows: Rows, names: Sequence[str], path: Path, ignored: Collection[str] = ()
 ) -> list[str]:
-    """Return columns that are neither callshot's nor `ignored`; none may have one of `names`."""
+    """Return the columns of rows that are neither callshot's nor `ignored`.
+
+    `names` are the other columns of the file to write: OutputError if an extra one is among them.
+    """
     excluded = (*OWN_COLUMNS, *ignored)
     extra: dict[str, None] = {}
     for row in rows:

@@ -76,7 +76,7 @@ class Tier:
 
     @cached_property
     def times_s(self) -> tuple[FloatArray, FloatArray]:
-        """The starts and the ends of all entries, when these are complete."""
+        """The starts and the ends of all entries; kept, so used only when all of these are read."""
         starts_s = np.array([entry.start_s for entry in self.entries], np.float64)
         ends_s = np.array([entry.end_s for entry in self.entries], np.float64)
         # A point ends just after its start, so that it overlaps what starts there.
@@ -204,7 +204,10 @@ def _parse(path: Path, text: str) -> list[Tier]:
 
 
 def _choose_tiers(file: AnnotationFile, tiers: list[Tier]) -> tuple[list[Tier], str]:
-    """Return the tiers with call types, and how they were chosen; OptionError if unclear."""
+    """Return the tiers with call types, and how they were chosen; OptionError if unclear.
+
+    How they were chosen is text that follows their names in a note; empty if it needs no note.
+    """
     options = file.options
     if options.tiers:
         folded = {name.casefold() for name in options.tiers}
@@ -225,28 +228,39 @@ def _choose_tiers(file: AnnotationFile, tiers: list[Tier]) -> tuple[list[Tier], 
         file.notes.append("no tier has a known label")
     if len(intervals) <= 1:
         return intervals or tiers, ""
-    candidates = [tier for tier in intervals if not OTHER_NAMES.search(tier.name)]
-    named = []
+    call_tiers = _find_tiers_by_name(intervals)
+    if call_tiers:
+        return call_tiers, ", by name"
+    filled = [tier for tier in intervals if tier.entries]
+    if len(filled) <= 1:
+        return filled or intervals, ", the only one with labels"
+    raise _unclear_tiers_error(file.path, filled)
+
+
+def _find_tiers_by_name(tiers: Sequence[Tier]) -> list[Tier]:
+    """Return the tiers that are called as tiers of calls are, if all have one name but numbers."""
+    candidates = [tier for tier in tiers if not OTHER_NAMES.search(tier.name)]
+    named: list[Tier] = []
     for pattern in CALL_NAMES:  # the first that fits any tier decides
         is_call_name = re.compile(pattern, re.IGNORECASE).search
         named = named or [tier for tier in candidates if is_call_name(tier.name)]
     # Calls that overlap are on tiers such as call and call 2.
     groups = {re.sub(r"[\W_]*[0-9]+$", "", tier.name.casefold()) for tier in named}
-    if len(groups) == 1:
-        return named, ", by name"
-    filled = [tier for tier in intervals if tier.entries]
-    if len(filled) <= 1:
-        return filled or intervals, ", the only one with labels"
+    return named if len(groups) == 1 else []
+
+
+def _unclear_tiers_error(path: Path, tiers: Sequence[Tier]) -> OptionError:
+    """Return the error that any of several tiers may have the call types."""
     descriptions = []
-    for tier in filled:
+    for tier in tiers:
         different = dict.fromkeys(entry.label for entry in tier.entries)
         count = count_text(len(tier.entries), "label")
         examples = quote_names([*different][:LISTED_LABELS])
         name = quote(tier.name)
         descriptions.append(f"{name} ({count} such as {examples})")
-    first = quote(filled[0].name)
-    raise OptionError(
-        f"{file.path}: line 1: several tiers have labels, and it is not clear "
+    first = quote(tiers[0].name)
+    return OptionError(
+        f"{path}: line 1: several tiers have labels, and it is not clear "
         f"which are call types: {', '.join(descriptions)}; choose with --tiers {first}, for "
         f"example, or tiers = [{first}] in a study file"
     )
