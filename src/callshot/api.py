@@ -4,7 +4,6 @@ segment → embed → evaluate → compare, train_baselines; `callshot.pipeline.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -299,8 +298,9 @@ def evaluate(
             )
         dataset = make_dataset(corpus, tables, folds, group_duplicates, categories)
     else:
-        own_folds = None if isinstance(folds, Folds) else folds
-        dataset = make_dataset("source", tables, own_folds, group_duplicates)
+        # Given folds are those of the queries; a number of folds is for both corpora.
+        source_folds = None if isinstance(folds, Folds) else folds
+        dataset = make_dataset("source", tables, source_folds, group_duplicates)
         name = "target" if corpus == "corpus" else corpus
         query_tables = collect_queries(queries)
         query_set = make_dataset(
@@ -384,7 +384,7 @@ def train_baselines(
     corpus = "corpus"
     if against is not None:
         check_same_data(tables, against)
-        protocol = replace(Protocol(**against.settings), classifiers=("centroid",))
+        protocol = Protocol(**against.settings)
         folds = against.folds
         corpus = against.corpus
     dataset = Dataset(corpus, tables, resolve_folds(tables, folds), categories)

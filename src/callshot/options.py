@@ -87,9 +87,13 @@ def flag(help: str, *names: str, default: bool = False, **more: Any) -> Any:
 
 
 def find_option(kind: Any, default: Any) -> Field[Any] | None:
-    """Return the option of a parameter: its default, or what its annotated type has."""
+    """Return the option of a parameter, with the type of its values; None without an option.
+
+    The option is the default of the parameter, or it stands in the type: Annotated[int, option(…)].
+    Then the default of the parameter is that of the option.
+    """
     entry = default if isinstance(default, Field) else None
-    for note in getattr(kind, "__metadata__", ()):
+    for note in getattr(kind, "__metadata__", ()):  # what Annotated adds to a type
         if isinstance(note, Field):
             entry = field(default=default, metadata=note.metadata)
             kind = kind.__origin__
@@ -122,12 +126,12 @@ def check_values(record: Any) -> None:
     """Check the ranges and choices of all options of a dataclass."""
     for name, entry in list_options(type(record)).items():
         known: Option = entry.metadata["option"]
-        if known.kind is None:
+        if known.kind is None:  # else the field has another value than the user gave
             known.check(name, getattr(record, entry.name))
 
 
 def document(record: type[Record]) -> type[Record]:
-    """Add the options of a class to its docstring."""
+    """Add the options of a class to its docstring; a decorator."""
     lines = ["", "Parameters", "----------"]
     for entry in list_options(record).values():
         # Without words that only the command line fills in

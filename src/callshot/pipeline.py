@@ -95,8 +95,7 @@ def run(
     shared = [table.only(names) for table in tables]
     dataset = make_dataset("corpus", shared, folds=None, group_duplicates=False)
     result = evaluate(dataset, protocol)
-    training = replace(protocol, classifiers=("centroid",))
-    baselines = train(dataset, BaselineOptions(("logistic",)), training, against=result)
+    baselines = train(dataset, BaselineOptions(("logistic",)), protocol, against=result)
     differences = compare(result, baselines)
     return replace(result, differences=differences, crossovers=baselines.crossovers)
 
@@ -174,11 +173,14 @@ def train(
 ) -> BaselineResults:
     """Train baselines on the labels of the support sides; score them on the same queries.
 
-    With the evaluation of the same dataset, `against`, crossovers are found. `inputs` are those of
-    `train_dataset`.
+    With the evaluation of the same dataset, `against`, crossovers are found: the k at which the
+    centroid passes a baseline trained on all labels, and the k from which a baseline trained on the
+    same k examples beats the centroid. `inputs` are those of `train_dataset`.
     """
     results = train_dataset(dataset, options, protocol, **inputs)
-    return results if against is None else results.with_crossovers(reference(against))
+    if against is None:
+        return results
+    return results.with_crossovers(select_reference(against))
 
 
 def compare(
@@ -213,16 +215,16 @@ def compare(
     >>> compare(result).height  # one encoder alone
     0
     """
-    values = reference(result).values
-    last = result.complete_shots
-    differences = compare_encoders(values, last)
+    values = select_reference(result).values
+    complete_shots = result.complete_shots
+    differences = compare_encoders(values, complete_shots)
     if baselines is None:
         return differences
-    from_baselines = compare_baselines(values, baselines.baselines, last)
+    from_baselines = compare_baselines(values, baselines.baselines, complete_shots)
     return pl.concat([differences, from_baselines])
 
 
-def reference(result: Evaluation) -> Evaluation:
+def select_reference(result: Evaluation) -> Evaluation:
     """Return the results of the centroid, or of the first classifier where it was not evaluated."""
     names = unique_values(result.values, "classifier")
     return result.select_classifiers([reference_classifier(names)])
