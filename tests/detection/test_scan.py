@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -137,6 +138,38 @@ def test_the_best_windows_of_each_class_are_found_without_thresholds(
     for wrong in ({"best": 0}, {"best": 1, "false_alarms": 1.0}):
         with pytest.raises(OptionError, match="best: "):
             scan(field / "model.npz", index, **wrong)
+
+
+def test_only_windows_that_may_be_the_best_are_kept_in_memory(field, monkeypatch):
+    count = 5000
+    index = open_index(field / "index")
+    model = load_model(field / "model.npz")
+    detector = make_nearest_detector(model, measure_site(index, model.examples.matrix))
+
+    def find_worse_and_worse(index, detector, **_):
+        """Yield windows that score lower in each recording than in the one before."""
+        for number, recording in enumerate(index.recordings):
+            start_s = np.arange(float(count))
+            label = np.full(count, detector.classes[0], object)
+            times = {"start_s": start_s, "end_s": start_s + 1}
+            columns = {**times, "label": label, "score": np.full(count, -number)}
+            yield recording, scanning.ActiveWindows(columns, silent=0)
+
+    monkeypatch.setattr(scanning, "find_active_windows", find_worse_and_worse)
+    peaks = []
+    for recordings in (4, 4, 60):  # the first time, libraries are loaded
+        copies = [
+            replace(index.recordings[0], path=f"{number:02}.wav")
+            for number in range(recordings)
+        ]
+        tracemalloc.start()
+        found = search_recordings(
+            replace(index, recordings=tuple(copies)), detector, model, count
+        )
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert [len(one["score"]) for one in found.windows[:2]] == [count, 0]
+    assert peaks[2] < 1.5 * peaks[1]
 
 
 def test_the_first_of_equally_good_windows_are_the_best(field, tmp_path):

@@ -439,7 +439,7 @@ def search_recordings(
             detector = replace(detector, passes=0)
     found = FoundWindows(detector, recordings=[], windows=[], silent=[], rejects=[])
     total_s = sum(recording.duration_s for recording in index.recordings)
-    ranked = []
+    highest = pl.DataFrame()  # the best windows of all recordings so far
     for recording, windows in find_active_windows(
         index, detector, threads=threads, cluster=cluster
     ):
@@ -457,9 +457,10 @@ def search_recordings(
                 recording=pl.lit(recording.path),
                 label=pl.Series(columns["label"].tolist(), dtype=pl.String),
             )
-            own = _take_best(drop_rejected(spans, model, [recording]), best)
-            ranked.append(own)
-            columns = _select_starts(columns, own)
+            candidates = [highest, drop_rejected(spans, model, [recording])]
+            highest = _take_best(pl.concat(candidates, how="diagonal"), best)
+            # Others are not kept: all windows of all recordings would fill the memory.
+            columns = _select_starts(columns, highest.filter(recording=recording.path))
         found.recordings.append(recording)
         found.windows.append(columns)
     if not found.recordings:
@@ -467,12 +468,11 @@ def search_recordings(
             f"{index.folder}: no recording could be scanned "
             f"(the first: {found.rejects[0].reason})"
         )
-    return found if best is None else _keep_best(found, pl.concat(ranked), best)
+    return found if best is None else _keep_best(found, highest)
 
 
-def _keep_best(found: FoundWindows, ranked: Frame, best: int) -> FoundWindows:
-    """Keep the best of ranked windows, and set the thresholds just below them."""
-    highest = _take_best(ranked, best)
+def _keep_best(found: FoundWindows, highest: Frame) -> FoundWindows:
+    """Keep the highest windows, and set the thresholds just below them."""
     chosen = [
         _select_starts(columns, highest.filter(recording=recording.path))
         for recording, columns in zip(found.recordings, found.windows, strict=True)
