@@ -11,7 +11,7 @@ import literal
 from callshot.fewshot import episodes as episodes_module
 from callshot.fewshot import reference
 from callshot.fewshot import sweep as sweep_module
-from callshot.fewshot.episodes import make_split, make_splits
+from callshot.fewshot.episodes import distinct_rows, make_split, make_splits
 from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.spreads import make_spread
@@ -195,6 +195,14 @@ def test_far_from_the_origin_only_centred_vectors_have_the_same_values():
         np.testing.assert_allclose(
             far.values[key], near.values[key], rtol=0, atol=1e-12
         )
+
+
+def test_vectors_that_all_differ_are_not_copied():
+    rows = np.zeros((3, 6))
+    rows[:, -1] = [0.0, 1.0, 2.0]
+    vectors, place = distinct_rows(rows)
+    assert vectors is rows
+    np.testing.assert_array_equal(place, [0, 1, 2])
 
 
 def test_several_blocks_of_shots_give_the_same_values_as_one(monkeypatch):

@@ -237,6 +237,8 @@ def distinct_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
     for i, row in enumerate(rows + 0.0):
         content = row.tobytes()
         index[i] = numbers.setdefault(content, len(numbers))
+    if len(numbers) == len(rows):
+        return rows, index  # without a copy, as the table may be large
     _, first = np.unique(index, return_index=True)
     distinct = rows[first]
     return np.ascontiguousarray(distinct), index
