@@ -227,9 +227,10 @@ def value_at(problem, position, p):
 def fill_step(problem, p, curvature, tolerance, descent, step):
     """Fill in a Newton step by conjugate gradients; return how much it should lower C · objective.
 
-    All vectors are `Vector`s: weight, bias, logits and the rest are views of one array of values,
-    so that `values` changes with them. The inner iterations stop as in truncated Newton methods:
-    at a tenth of the first residual, or less near the optimum.
+    Vectors are `Vector`s, whose weight, bias and logits are views of one array of values; `step` is
+    such an array. The inner iterations stop as in truncated Newton methods: at a tenth of the first
+    residual, or less near the optimum.
+
     `p` (classes, rows) are the probabilities and `descent` the negative gradient of C · objective
     at the position; the descent becomes what the step leaves of it. `curvature` are the second
     derivatives by each unknown alone. In the function, `scaled` is the descent, preconditioned if

@@ -93,8 +93,8 @@ def build_folds(
     """Assign recordings to `count` folds; those whose labels are all rare go to the common fold.
 
     `nodes` and `seconds` limit each run of the integer program; 0 nodes leave it out. The search
-    takes recordings by name, or in the `order` of their places among the sorted names, which leads
-    to other folds as good.
+    takes recordings by name, or in the `order` of their places among the sorted names: another
+    order leads to other folds, if there are others as good.
 
     >>> build_folds(["rumble", "roar", "rumble", "roar"], ["a", "a", "b", "b"], 2).fold
     array([0, 0, 1, 1])

@@ -110,7 +110,7 @@ def sweep_folds(
 ) -> MetricSums:
     """Return the metrics of a spread at every k, by the engine's rule or by `scorer`.
 
-    Without `scorer`, the last k may be larger than all pools: it takes every exemplar. If a GPU
+    Without `scorer`, a last k beyond the shots of the protocol stands for the whole pool. If a GPU
     runs out of memory, the CPU does the sweep, with a note.
     """
     inputs = (engine, k, spread, categories, scorer)
