@@ -8,7 +8,7 @@ import soundfile as sf
 
 import callshot
 from callshot.detection import background as background_module
-from callshot.detection.background import find_event_threshold, find_sampled
+from callshot.detection.background import choose_event_threshold, find_sampled
 from callshot.detection.learn import learn
 from callshot.detection.model import load_model, merge_models, write_model
 from callshot.errors import InputError
@@ -139,8 +139,8 @@ def test_a_larger_corpus_keeps_a_subset_of_the_sample_of_a_smaller_one():
 def test_no_threshold_is_needed_for_as_many_events_as_are_allowed():
     for count in (1, 2, 20):
         events = np.arange(count, 0, -1.0)
-        assert find_event_threshold(events, count) == -np.inf
-        assert find_event_threshold(events, count - 0.5) > -np.inf
+        assert choose_event_threshold(events, count) == -np.inf
+        assert choose_event_threshold(events, count - 0.5) > -np.inf
 
 
 def test_the_place_of_a_recording_is_kept_in_the_model(site, store, tmp_path):

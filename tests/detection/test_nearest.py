@@ -12,7 +12,7 @@ from callshot.detection.background import (
     Background,
     BackgroundRecording,
     false_alarm_factor,
-    find_event_scores,
+    find_appearance_scores,
     make_windows,
     split_background,
 )
@@ -146,12 +146,12 @@ def test_events_are_counted_as_scores_fall():
     background = Background(recordings, windows, 3.0, 3.0)
     scores = rng.integers(0, 12, 60).astype(float)  # some are the same
     scores[rng.random(60) < 0.2] = -np.inf
-    appear = find_event_scores(scores, background)
+    appear = find_appearance_scores(scores, background)
     levels = sorted({*scores} - {-np.inf}, reverse=True)
     most = [count_events(background, scores >= level) for level in levels]
     for number, level in enumerate(levels):
         assert (appear >= level).sum() == max(most[: number + 1])
-    assert len(find_event_scores(np.full(60, -np.inf), background)) == 0
+    assert len(find_appearance_scores(np.full(60, -np.inf), background)) == 0
 
 
 def test_few_events_of_known_background_are_taken_for_calls():

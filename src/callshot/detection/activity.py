@@ -88,10 +88,10 @@ def count_activity(
 ) -> Frame:
     """Count events by the hour in which they start, and the minutes recorded in that hour.
 
-    `times` are when each recording began, as ISO 8601 or None, and how many seconds it has, also of
-    recordings without events. Minutes of several recorders in the same hour are added. Every
-    recorded hour has a row for each label (by default of the events). Events of recordings without
-    a clock time are not counted.
+    `times` has, by the name of a recording, when it began (as ISO 8601, or None) and how many
+    seconds it has, also for recordings without events. Minutes of several recorders in the same
+    hour are added. Every recorded hour has a row for each of `labels` (by default, the labels of
+    the events). Events of recordings without a clock time are not counted.
 
     >>> events = pl.DataFrame({"recording": ["a"], "start_s": [1800.0], "label": ["roar"]})
     >>> times = {"a": ("2026-03-02T05:45:00", 3600.0)}
@@ -109,11 +109,11 @@ def count_activity(
         if begin is None:
             continue
         begins[name] = begin
+        recording_end = begin + timedelta(seconds=duration_s)
         start = begin
-        last = begin + timedelta(seconds=duration_s)
-        while start < last:  # cut where an hour begins
+        while start < recording_end:  # cut where an hour begins
             whole_hour = start.replace(minute=0, second=0, microsecond=0)
-            end = min(whole_hour + timedelta(hours=1), last)
+            end = min(whole_hour + timedelta(hours=1), recording_end)
             recorded_s = (end - start).total_seconds()
             minutes[start.date(), start.hour] += recorded_s / 60
             start = end
@@ -171,19 +171,20 @@ def plan_activity(counts: Frame) -> Pages:
     days = counts.select(all_dates).to_series().to_list()
     labels = choose_labels(counts)
     parts = {label: counts.filter(label=label) for label in labels}
+    # An hour has the same minutes for every label.
     minutes = fill_days(parts[labels[0]], "recorded_minutes", days)
     if len(parts) > 1:
-        total = counts.group_by("date", "hour").agg(pl.col("detections").sum())
-        parts = {ALL: total, **parts}
+        of_all_labels = counts.group_by("date", "hour").agg(pl.col("detections").sum())
+        parts = {ALL: of_all_labels, **parts}
     fitting = [step for step in STEPS if len(days) <= MAX_ROWS * step]
     step = fitting[0] if fitting else max(STEPS)  # days in a row of a map
     maps = []
-    highest = 1.0
+    highest = 1.0  # end of the colour scale that all maps share
     for name, part in parts.items():
-        total_of_class = part["detections"].sum()
+        total = part["detections"].sum()
         by_day = fill_days(part, "detections", days)
         values = pool_days(by_day, step)
-        maps.append((f"{name}: {total_of_class}", values))
+        maps.append((f"{name}: {total}", values))
         highest = max(highest, float(np.nanmax(values)))
     _, first_values = maps[0]
     wanted_in = ROW_IN * len(first_values)
@@ -258,7 +259,9 @@ def _compose(
 ) -> None:
     """Draw a heat map for each class, with a dot in the cells of `short`.
 
-    `maps` are pairs of a title and detections, (rows, hours); a row is the mean of `step` days.
+    `maps` are pairs of a title and detections, (rows, hours); a row is the mean of `step` days, and
+    `days` has the first day of each row. A map is `panel_in` inches high, and the colour scale of
+    all maps ends at `highest` detections.
     """
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm
     from matplotlib.ticker import MaxNLocator
@@ -285,7 +288,7 @@ def _compose(
             aspect="auto",
             interpolation="nearest",
         )
-        days_short, hours_short = short.T + 0.5
+        days_short, hours_short = short.T + 0.5  # middles of cells
         ax.plot(hours_short, days_short, **SHORT)
         ax.grid(visible=False)
         ax.spines[:].set_visible(True)

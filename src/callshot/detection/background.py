@@ -200,7 +200,7 @@ def find_kept(
 def split_background(background: Background) -> Iterator[Mask]:
     """Yield a mask of the windows of each of at most five parts, which are held out in turn."""
     if UNLABELLED in background.origins:
-        # Whole recordings; stretches if there are fewer than five recordings
+        # Whole recordings; stretches of all windows if fewer than five recordings have any
         part_of_window = background.number % MAX_PARTS
         if len(np.unique(part_of_window)) < MAX_PARTS:
             part_of_window = _number_stretches(len(part_of_window))
@@ -283,7 +283,10 @@ class Covariance:
 
 @dataclass(frozen=True, eq=False)
 class Covariances:
-    """Covariance of all background; by part, its windows and the covariance of the others."""
+    """Covariance of all background, and of what remains of it without each of its parts.
+
+    without  for each part, a mask of its windows, and the covariance of the windows outside it
+    """
 
     whole: Covariance
     without: Sequence[tuple[Mask, Covariance]]
@@ -315,12 +318,13 @@ def measure_covariances(
     return Covariances(measure_covariance(background.vectors[keep]), without)
 
 
-def find_event_scores(scores: FloatArray, background: Background) -> FloatArray:
-    """Return the falling thresholds at which the windows of background have 1, 2, 3, … events.
+def find_appearance_scores(scores: FloatArray, background: Background) -> FloatArray:
+    """Return the score of each event of background: the threshold at which it appears.
 
-    Windows of a recording that follow each other and reach the threshold are one event; those of
-    −inf never are. Events also merge as a threshold falls, so their number may fall again: only
-    the first time counts that there are so many.
+    `scores` has a score for each window. As a threshold falls, there are 1, 2, 3, … events; element
+    n of the result, highest first, is where there are n + 1 for the first time. Windows of a
+    recording that follow each other and reach the threshold are one event; those of −inf never
+    reach it. Events also merge as the threshold falls, so their number may fall again.
     """
     order, follows_previous = _order_windows(background)
     ordered = scores[order]
@@ -341,27 +345,28 @@ def find_event_scores(scores: FloatArray, background: Background) -> FloatArray:
 def extrapolate_tail(falling: FloatArray, count: int, allowed: float) -> float:
     """Return the score that `allowed` values exceed, if the highest fall off exponentially.
 
-    Of the `count` values above the next one, the base, a share exp(−excess / mean excess) is more
-    than `excess` above it.
+    `falling` are values, the highest first. The first `count` of them exceed the next one, the
+    base; of these, a share exp(−excess / mean excess) is taken to be more than `excess` above it.
     """
     base = falling[count]
     mean_excess = float((falling[:count] - base).mean())
     return float(base + mean_excess * np.log(count / allowed))
 
 
-def find_event_threshold(events: FloatArray, allowed: float) -> float:
+def choose_event_threshold(appearance_scores: FloatArray, allowed: float) -> float:
     """Return the score that about `allowed` events exceed; −inf if there are no more of them.
 
-    The highest of `find_event_scores` are taken to fall off exponentially, so that the threshold
-    does not depend on one or two of them.
+    The highest of `find_appearance_scores` are taken to fall off exponentially, so that the
+    threshold does not depend on one or two of them.
     """
-    if len(events) <= allowed:
+    events = len(appearance_scores)
+    if events <= allowed:
         return -np.inf
-    if len(events) == 1:  # too few to know how they fall off
-        return float(events[0])
+    if events == 1:  # too few to know how they fall off
+        return float(appearance_scores[0])
     # How many of the highest events show the fall-off; the next one is their base.
-    count = min(max(TAIL_EVENTS, math.ceil(TAIL * allowed)), len(events) - 1)
-    return extrapolate_tail(events, count, allowed)
+    count = min(max(TAIL_EVENTS, math.ceil(TAIL * allowed)), events - 1)
+    return extrapolate_tail(appearance_scores, count, allowed)
 
 
 def find_event_thresholds(
@@ -370,15 +375,17 @@ def find_event_thresholds(
     background: Background,
     allowed: float,
 ) -> FloatArray:
-    """Return for each class the score that about `allowed` of its events in background exceed.
+    """Return a threshold for each class, so that background has about `allowed` events above it.
 
-    `class_of_window` is the class that was found in each window, `scores` are (windows, classes).
+    `scores` are (windows, classes). Events of a class are in windows in which it was found:
+    `class_of_window` has the number of one class, or −1, for each window of background.
     """
     thresholds = []
-    for number, own_scores in enumerate(scores.T):
-        found_scores = np.where(class_of_window == number, own_scores, -np.inf)
-        events = find_event_scores(found_scores, background)
-        thresholds.append(find_event_threshold(events, allowed))
+    for number, scores_of_class in enumerate(scores.T):
+        is_found = class_of_window == number
+        found_scores = np.where(is_found, scores_of_class, -np.inf)
+        appearance_scores = find_appearance_scores(found_scores, background)
+        thresholds.append(choose_event_threshold(appearance_scores, allowed))
     return np.array(thresholds)
 
 
@@ -387,9 +394,10 @@ def false_alarm_factor(
 ) -> float:
     """Return f: with 95 %, there will be between allowed / f and allowed · f false alarms.
 
-    `allowed` is the number in all background, for each class. `class_of_alarm` is −1 for windows
-    that are no false alarm. The logarithm of the number has the variance 1 / mean or, if it is
-    larger, the variance over recordings by the total squared.
+    `allowed` is the number of events in all background, for each of `classes` classes.
+    `class_of_alarm` has the class of each window, −1 where it is no false alarm. The logarithm of
+    the number of events has the variance 1 / mean, as a Poisson count has, or a larger one if
+    recordings differ more than that.
     """
     order, follows_previous = _order_windows(background)
     label = class_of_alarm[order]
@@ -405,9 +413,9 @@ def false_alarm_factor(
     recordings = np.count_nonzero(windows)
     if total > 0 and recordings > 1:
         expected = windows * total / windows.sum()
-        squares = np.square(events - expected).sum() * recordings / (recordings - 1)
-        over_recordings = float(squares) / float(total) ** 2
-        variance = max(variance, over_recordings)
+        squares = np.square(events - expected).sum()
+        variance_of_total = float(squares * recordings / (recordings - 1))
+        variance = max(variance, variance_of_total / float(total) ** 2)
     deviation = math.sqrt(variance)
     return math.exp(DEVIATIONS * deviation)
 
@@ -415,7 +423,7 @@ def false_alarm_factor(
 def _order_windows(background: Background) -> tuple[IntArray, Mask]:
     """Return the rows of windows by recording and time, and whether each follows the one before.
 
-    The mask begins with the second row.
+    The mask is in this order and begins with the second row.
     """
     start_s = background.windows.spans.frame["start_s"].to_numpy()
     recording = background.number

@@ -16,10 +16,12 @@ from collections.abc import Callable
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from callshot.corpus.annotations.rows import FREQUENCIES
 from callshot.detection.background import Background, score_held_out
 from callshot.encoders.spec import LOWEST_HZ, EncoderSpec, format_band
+from callshot.records import FloatArray, IntArray
 from callshot.spans import Spans
 from callshot.vectors import Vectors
 
@@ -65,7 +67,9 @@ def find_band(
     high_hz = min(high_hz, nyquist_hz)
     if low_hz < LOWEST_HZ:
         low_hz = 0.0
-    if low_hz >= high_hz or (low_hz == 0 and high_hz == nyquist_hz):
+    is_empty = low_hz >= high_hz
+    has_all = low_hz == 0 and high_hz == nyquist_hz
+    if is_empty or has_all:
         return None
     return format_band(low_hz, high_hz)
 
@@ -87,25 +91,16 @@ def measure_overlap(examples: Vectors, background: Background | None) -> float |
     """Return the share of other windows that score as high as an example, on average.
 
     An example is scored by the mean of the examples of its label in other recordings. Other windows
-    are those of the background, scored as thresholds are, and the examples of other labels. None if
-    there are fewer than ten windows of background, or no label has examples in two recordings.
+    are those of the background, each scored without its own part of it as for thresholds, and the
+    examples of other labels. None if there are fewer than ten windows of background, or no label
+    has examples in two recordings.
     """
     if background is None or len(background.vectors) < MIN_WINDOWS:
         return None
     vectors = examples.matrix.astype(np.float64)
     _, label = np.unique(examples.label, return_inverse=True)
     _, recording = np.unique(examples.recording, return_inverse=True)
-    # The examples of a label in a recording are held out together, if other recordings have it.
-    means = []  # of the others of the label
-    held_out = []  # masks of examples
-    pairs = np.unique(np.column_stack([label, recording]), axis=0)
-    for label_number, recording_number in pairs:
-        has_label = label == label_number
-        is_held_out = has_label & (recording == recording_number)
-        remaining = has_label & ~is_held_out
-        if remaining.any():
-            means.append(vectors[remaining].mean(axis=0))
-            held_out.append(is_held_out)
+    means, held_out = _hold_out_recordings(vectors, label, recording)
     covariances = background.covariances
     shares: list[float] = []
     for start in range(0, len(means), BLOCK_MEANS):  # to save memory
@@ -126,6 +121,27 @@ def measure_overlap(examples: Vectors, background: Background | None) -> float |
     return float(np.mean(shares)) if shares else None
 
 
+def _hold_out_recordings(
+    vectors: FloatArray, label: IntArray, recording: IntArray
+) -> tuple[list[FloatArray], list[NDArray[np.bool_]]]:
+    """Hold out the examples of each label in each recording, if other recordings have the label.
+
+    `label` and `recording` are the numbers that each example has. Return, for each time, the mean
+    of the other examples of the label, and a mask of the examples that are held out.
+    """
+    means = []
+    held_out = []
+    pairs = np.unique(np.column_stack([label, recording]), axis=0)
+    for label_number, recording_number in pairs:
+        has_label = label == label_number
+        is_held_out = has_label & (recording == recording_number)
+        remaining = has_label & ~is_held_out
+        if remaining.any():
+            means.append(vectors[remaining].mean(axis=0))
+            held_out.append(is_held_out)
+    return means, held_out
+
+
 def is_better(in_all: float | None, in_band: float | None) -> bool:
     """Return whether a band is worth its cost.
 
@@ -140,7 +156,10 @@ def is_better(in_all: float | None, in_band: float | None) -> bool:
 
 
 def describe_choice(band: str, in_all: float | None, in_band: float | None) -> str:
-    """Return why a band is used or not, and what it costs; for overlaps as in `is_better`."""
+    """Return why a band is used or not, and what it costs.
+
+    `in_all` and `in_band` are overlaps, as for `is_better`.
+    """
     if in_all is None or in_band is None:
         return (
             f"the boxes lie at {band} Hz; whether this band is better cannot be measured without "
