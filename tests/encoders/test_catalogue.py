@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from callshot.encoders import catalogue
-from callshot.encoders.catalogue import ENCODERS, find_encoder, list_specs
+from callshot.encoders.catalogue import (
+    ENCODERS,
+    find_encoder,
+    list_citations,
+    list_specs,
+)
 from callshot.encoders.install import match_files
 from callshot.encoders.spec import apply_options, fingerprint
 from callshot.errors import InputError, OptionError
@@ -120,6 +125,21 @@ def test_adjacent_windows_stay_adjacent_if_the_window_changes():
         find_encoder("perch-v2", {"hop_s": "1"}), {"window_s": "2"}
     )
     assert (overlapping.windowing.window_s, overlapping.windowing.hop_s) == (2.0, 1.0)
+
+
+def test_an_option_set_to_auto_stays_so_until_it_gets_a_value():
+    spec = find_encoder("perch-v2", {"speed": "auto", "band": "auto"})
+    padded = apply_options(spec, {"padding": "right"})
+    assert (padded.auto, padded.windowing.padding) == (("speed", "band"), "right")
+    fast = apply_options(spec, {"speed": "2"})
+    assert (fast.auto, fast.speed, fast.band) == (("band",), 2.0, None)
+
+
+def test_the_papers_of_all_encoders_in_a_joined_name_are_listed():
+    alone = list_citations(["birdnet-v2.4", "yamnet", "mine"])
+    joined = list_citations(["birdnet-v2.4[speed=2+4]+yamnet", "mine"])
+    assert len(alone) == 2
+    assert joined == alone
 
 
 def test_an_onnx_model_of_the_user_needs_rate_window_and_dimension():

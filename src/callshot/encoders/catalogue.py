@@ -101,7 +101,7 @@ def find_encoder(name: str, options: Mapping[str, str] | None = None) -> Encoder
     if name not in specs:
         word = name.lower()
         versions = [other for other in specs if word and other.startswith(word)]
-        hint = suggest(word, specs, cutoff=0.4) or ";"
+        hint = suggest(word, specs, cutoff=0.4) or ";"  # before the next sentence
         if versions:
             hint = f"; did you mean {' or '.join(versions)}?"
         raise OptionError(
@@ -133,9 +133,8 @@ def format_encoder(name: str, options: Mapping[str, str]) -> str:
 def changed_options(spec: EncoderSpec) -> dict[str, str]:
     """Return the options that are not the defaults, as the user may write them."""
     options = spec.all_options()
-    if spec.name.startswith(
-        "onnx:"
-    ):  # its required options have no defaults to compare
+    # Required options have no defaults to compare with.
+    if spec.name.startswith("onnx:"):
         defaults = {**options, "output": "", **SHARED_OPTIONS}
     else:
         defaults = find_encoder(spec.name).all_options()
@@ -147,11 +146,16 @@ def changed_options(spec: EncoderSpec) -> dict[str, str]:
 
 
 def list_citations(names: Sequence[str]) -> list[str]:
-    """Return the papers of encoders, each once; a name begins with its family."""
+    """Return the papers of encoders, each once.
+
+    `names` are as in results: several may be joined by +, and each begins with its family, such as
+    "birdnet". Other names have no paper.
+    """
     families = {spec.name.partition("-")[0]: spec.citation for spec in ENCODERS}
-    citations: dict[str, None] = {}
+    citations: dict[str, None] = {}  # as an ordered set
     for name in names:
-        for family, citation in families.items():
-            if citation and name.startswith(family):
-                citations[citation] = None
+        for part in name.split("+"):  # also inside brackets, where no part is a name
+            for family, citation in families.items():
+                if citation and part.strip().startswith(family):
+                    citations[citation] = None
     return [*citations]

@@ -127,7 +127,10 @@ class EncoderSpec:
         return f"{segments} at {self.rate_hz / 1000:g} kHz"
 
     def derive(self, name: str, make: Callable[[Path, Path], object]) -> Path:
-        """Return the file `name`, which `make` writes once from the first weight."""
+        """Return the file `name` made of the first weight.
+
+        `make(source, target)` writes it, once, from the path of the weight.
+        """
         source = require_weight(self.weights_name, self.weights[0])
         return derive_file(self.weights_name, name, source, partial(make, source))
 
@@ -177,29 +180,34 @@ def _parse_option(spec: EncoderSpec, name: str, text: str, default: Any) -> Any:
 
 
 def apply_options(spec: EncoderSpec, texts: Mapping[str, str]) -> EncoderSpec:
-    """Return an encoder with options changed to values as a user writes them."""
+    """Return an encoder with options changed to values as a user writes them.
+
+    An option that is set to `auto` keeps its value, and is named in `EncoderSpec.auto`.
+    """
+    texts = {**dict.fromkeys(spec.auto, AUTO), **texts}  # auto before stays auto
     auto = tuple(name for name in CAN_BE_AUTO if texts.get(name) == AUTO)
-    values: dict[str, Any] = spec.all_options()
+    old_values = replace(spec, auto=()).all_options()  # also of options set to auto
+    values: dict[str, Any] = dict(old_values)
     for name, text in texts.items():
-        if name in auto:
-            continue
-        if name not in values:
-            hint = suggest(name, values)
-            listed = ", ".join(values)
+        if name not in old_values:
+            hint = suggest(name, old_values)
+            listed = ", ".join(old_values)
             raise OptionError(
                 f"{spec.name}: no option {name!r}{hint}; options: {listed}"
             )
-        values[name] = _parse_option(spec, name, text, values[name])
-    # What remains of the values are the options of windows.
-    options = {name: values.pop(name) for name in spec.options}
+        if name not in auto:
+            values[name] = _parse_option(spec, name, text, old_values[name])
+    options = {name: values[name] for name in spec.options}
+    shared = {name: values[name] for name in SHARED_OPTIONS}
     dimension = options.get(spec.dimension_option, spec.dimension)
-    shared = {name: values.pop(name) for name in SHARED_OPTIONS}
     spec = replace(spec, options=options, dimension=dimension, auto=auto, **shared)
     if spec.windowing is None:
         return check_band(spec)
-    if "hop_s" not in texts and spec.windowing.hop_s == spec.windowing.window_s:
-        values["hop_s"] = None  # adjacent windows stay adjacent
-    windowing = WindowOptions(**values)
+    of_windows = {name: values[name] for name in asdict(spec.windowing)}
+    was_adjacent = spec.windowing.hop_s == spec.windowing.window_s
+    if was_adjacent and "hop_s" not in texts:
+        of_windows["hop_s"] = None  # the default: windows stay adjacent
+    windowing = WindowOptions(**of_windows)
     return check_band(replace(spec, windowing=windowing, rate_hz=windowing.rate_hz))
 
 
