@@ -265,6 +265,7 @@ def select_columns(source: Source, names: Sequence[str]) -> list[str]:
     if "embedding" not in names:
         count = len(set(filter(DIMENSION.fullmatch, names)))
         dimensions = [f"e{number}" for number in range(count)]
+        # If their numbers have a gap, one of these is missing.
         check_columns(source, names, dimensions or ["embedding"])
         columns += dimensions
     check_columns(source, names, ["recording", "label"])
@@ -292,13 +293,13 @@ def check_columns(
 def check_rows(
     source: Source,
     column: str,
-    bad: ArrayLike,
+    is_bad: ArrayLike,
     expected: str,
     values: Sequence[Any] | pl.Series,
     hint: str = "",
 ) -> None:
-    """Raise for the first row that is bad, if there is one."""
-    rows = np.flatnonzero(bad)
+    """Raise for the first row that is bad, if there is one; `values` are what the rows have."""
+    rows = np.flatnonzero(is_bad)
     if rows.size > 0:
         row = int(rows[0])
         raise InputError(
@@ -374,9 +375,11 @@ def _read_labels(
 def _read_folds(source: Source, column: pl.Series) -> list[int]:
     """Return the number of the fold of each row."""
     if column.dtype.is_float():  # as pandas has integers, if some are missing
-        whole = column.cast(pl.Int64, strict=False)
-        bad = ~(column.is_nan() | (column == whole)).fill_null(value=True)
-        check_rows(source, "fold", bad, "an integer or a name", column)
+        values = column.fill_nan(None)
+        # Infinity and what is too large become missing, and differ from `values` then.
+        whole = values.cast(pl.Int64, strict=False)
+        is_whole = values.eq_missing(whole)  # also if both are missing
+        check_rows(source, "fold", ~is_whole, "an integer or a name", column)
         column = whole
     return number_folds(text_column(source, column))
 
@@ -398,46 +401,58 @@ def _split_labels(entry: str | list[str] | None) -> list[str]:
 
 
 def vector_matrix(source: Source, frame: pl.DataFrame) -> FloatMatrix:
-    """Return the vectors of a frame, from the lists in `embedding` or from columns e0, e1, …."""
+    """Return the vectors of a frame, from the lists in `embedding` or from columns e0, e1, ….
+
+    They are (rows, dimensions); InputError if a number is not finite.
+    """
     if "embedding" in frame.columns:
         lists = frame["embedding"]
-        if isinstance(lists.dtype, pl.Array):
-            lists = lists.arr.to_list()
-        if not isinstance(lists.dtype, pl.List) or not lists.dtype.inner.is_numeric():
-            raise InputError(
-                f"{source}: column embedding: expected lists of numbers, got {lists.dtype}"
-            )
-        widths = lists.list.len().fill_null(0)
-        expected = "a vector with at least one dimension"
-        check_rows(source, "embedding", widths == 0, expected, widths)
-        expected = f"{widths[0]} numbers as in row 1"
-        check_rows(source, "embedding", widths != widths[0], expected, widths)
-        numbers = lists.explode()
-        if numbers.dtype != pl.Float32:
-            numbers = numbers.cast(pl.Float64)
-        matrix = contiguous_floats(numbers.to_numpy()).reshape(len(lists), -1)
+        matrix = _read_lists(source, lists)
         read_row: Any = lists.__getitem__
     else:
         cells = frame.select(f"^{DIMENSION.pattern}$")
-        for name, dtype in cells.schema.items():
-            if not isinstance(dtype, pl.String) and not dtype.is_numeric():
-                raise InputError(
-                    f"{source}: column {name}: expected numbers, got {dtype}"
-                )
-        as_floats = cells
-        if set(cells.dtypes) != {pl.Float32}:
-            text = pl.col(pl.String).str.strip_chars()
-            as_floats = cells.with_columns(text).cast(pl.Float64, strict=False)
-        matrix = contiguous_floats(as_floats.to_numpy())
+        matrix = _read_dimensions(source, cells)
         read_row = cells.row
     finite = np.isfinite(matrix)
     if not finite.all():
         row, dimension = divmod(int(np.argmin(finite)), matrix.shape[1])
+        written = read_row(row)[dimension]  # what is no number is NaN in the matrix
         raise InputError(
             f"{source}: column embedding, row {row + 1}, dimension e{dimension}: expected a finite "
-            f"number, got {read_row(row)[dimension]!r}; correct it or leave out the row"
+            f"number, got {written!r}; correct it or leave out the row"
         )
     return matrix
+
+
+def _read_lists(source: Source, lists: pl.Series) -> FloatMatrix:
+    """Return lists of numbers as a matrix; InputError unless all have one length above 0."""
+    if isinstance(lists.dtype, pl.Array):
+        lists = lists.arr.to_list()
+    if not isinstance(lists.dtype, pl.List) or not lists.dtype.inner.is_numeric():
+        raise InputError(
+            f"{source}: column embedding: expected lists of numbers, got {lists.dtype}"
+        )
+    widths = lists.list.len().fill_null(0)
+    expected = "a vector with at least one dimension"
+    check_rows(source, "embedding", widths == 0, expected, widths)
+    expected = f"{widths[0]} numbers as in row 1"
+    check_rows(source, "embedding", widths != widths[0], expected, widths)
+    numbers = lists.explode()
+    if numbers.dtype != pl.Float32:
+        numbers = numbers.cast(pl.Float64)
+    return contiguous_floats(numbers.to_numpy()).reshape(len(lists), -1)
+
+
+def _read_dimensions(source: Source, cells: pl.DataFrame) -> FloatMatrix:
+    """Return columns of numbers, or of texts of numbers, as a matrix; other texts become NaN."""
+    for name, dtype in cells.schema.items():
+        if not isinstance(dtype, pl.String) and not dtype.is_numeric():
+            raise InputError(f"{source}: column {name}: expected numbers, got {dtype}")
+    as_floats = cells
+    if set(cells.dtypes) != {pl.Float32}:
+        text = pl.col(pl.String).str.strip_chars()
+        as_floats = cells.with_columns(text).cast(pl.Float64, strict=False)
+    return contiguous_floats(as_floats.to_numpy())
 
 
 def contiguous_floats(vectors: NDArray[Any]) -> FloatMatrix:

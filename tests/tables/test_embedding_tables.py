@@ -451,6 +451,9 @@ def test_folds_of_pandas_are_whole_numbers_or_an_error(tmp_path):
     assert whole.fold.tolist() == [1, -1, 2, -1]
     path = parquet(tmp_path, fold=[0.0, 1.5, 0.0, 1.0])
     check_error(path, r"column fold, row 2: expected an integer or a name, got 1\.5")
+    for number, written in [(float("inf"), "inf"), (-1e300, r"-1e\+300")]:
+        path = parquet(tmp_path, fold=[0.0, None, number, 1.0])
+        check_error(path, f"fold, row 3: expected an integer or a name, got {written}")
 
 
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
