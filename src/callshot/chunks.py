@@ -64,7 +64,7 @@ def map_chunk(path: Path) -> Rows:
 
 
 def find_copy(path: Path) -> Path:
-    """Return a chunk on this machine."""
+    """Return the path of a chunk on this machine, which is that of a copy if it is remote."""
     match = CHUNK_NAME.fullmatch(path.name)
     return local_copy(path, None if match is None else match[1])
 
@@ -144,7 +144,7 @@ def verify_files(
             continue
         try:
             if name in records:
-                read_record(path, "")
+                read_record(path, advice="")
                 damage = ""
             elif CHUNK_NAME.fullmatch(name) is not None:
                 damage = find_damage(path)
@@ -152,7 +152,8 @@ def verify_files(
                 yield Finding(path, "not from callshot")
                 continue
         except InputError as error:
-            damage = str(error).removeprefix(f"{path}: ").partition(";")[0]
+            reason = str(error).removeprefix(f"{path}: ")
+            damage, _, _ = reason.partition(";")  # without advice
             cause = error.__cause__
             # Of a failing disk (EIO), the record is damaged as a chunk would be.
             if isinstance(cause, OSError) and cause.errno != errno.EIO:

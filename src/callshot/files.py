@@ -54,7 +54,7 @@ MANIFESTS = (
     "band-coverage.json",
 )
 RESULTS_OF_SCANS = (SCAN_FACTS, "export.json")
-# The files by which a folder of results is known, and what those in JSON have.
+# The files by which a folder of results is known, and a key that those in JSON have; "" for others.
 MARKERS = {
     **dict.fromkeys((*MANIFESTS, *RESULTS_OF_SCANS), "files"),
     "index.json": "fingerprint",
@@ -69,8 +69,9 @@ def atomic_path(
 ) -> Iterator[Path]:
     """Yield a temporary path with the same suffix, which replaces `target` if the block succeeds.
 
-    What a killed process of this machine left of the same target is removed first. OSError, and the
-    `errors` of the writer, become an OutputError.
+    What a killed process of this machine left of the same target is removed first: temporary names
+    have the process and the machine. OSError, and the `errors` of the writer, become an
+    OutputError.
     """
     writer_errors: tuple[type[Exception], ...] = (OSError, *errors)
     temporary = None
@@ -270,7 +271,7 @@ def share_lock(path: Path, when_alone: Callable[[], None]) -> BinaryIO | None:
     If no other process holds it, `when_alone` is called first, while others wait; never where the
     file cannot be written or the system has no shared locks. None if it cannot even be read.
     """
-    for mode in ("ab", "rb"):
+    for mode in ("ab", "rb"):  # to make the file if need be, or else only to read it
         try:
             stream = path.open(mode)
         except OSError:
@@ -351,7 +352,8 @@ def has_header(path: Path, columns: Iterable[str]) -> bool:
     header = ",".join(columns).encode()
     try:
         with path.open("rb") as stream:
-            return stream.readline(len(header) + 2).rstrip() == header
+            with_line_end = stream.readline(len(header) + 2)  # \r\n
+            return with_line_end.rstrip() == header
     except OSError:
         return False
 
@@ -421,7 +423,7 @@ def check_own_folder(folder: Path, *, is_review: bool = False) -> None:
 
 
 def _is_own(path: Path) -> bool:
-    """Return whether a killed run may have left a file or folder; an empty one counts."""
+    """Return whether a killed run may have left a file or folder; an empty folder counts."""
     name = path.name
     if name.startswith(OWN_PREFIX) or name in (LOCK_NAME, *LITTER):
         return True
@@ -436,7 +438,7 @@ def _is_own(path: Path) -> bool:
 
 
 def _has_marker(folder: Path) -> bool:
-    """Return whether callshot wrote results to a folder."""
+    """Return whether a folder has one of MARKERS, which callshot writes with results."""
     for name, key in MARKERS.items():
         path = folder / name
         with suppress(OSError, ValueError, RecursionError):

@@ -75,7 +75,8 @@ class _Stopper:
     def raise_interrupt(self, number: int, frame: FrameType | None) -> None:
         """Raise Interrupt in the main thread, once: the cleanup is not interrupted again.
 
-        It waits for the end of an import: in the C++ that torch runs then, it aborts the process.
+        Not during an import: in the C++ that torch runs then, it would abort the process.
+        `enforce_deadline` sends the signal again until it is raised.
         """
         self.number = self.number or number
         while frame is not None:

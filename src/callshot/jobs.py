@@ -49,7 +49,7 @@ class Pool(ThreadPoolExecutor):
             self.shutdown()
             return
         self.stopped.set()
-        is_error = issubclass(kind, Exception | GeneratorExit)
+        is_error = issubclass(kind, Exception | GeneratorExit)  # not Ctrl-C
         self.shutdown(wait=is_error, cancel_futures=True)
 
 

@@ -206,7 +206,10 @@ class OutputFolder:
             raise
 
     def _place(self, names: Sequence[str]) -> None:
-        """Bring the staged files to their places, the provenance last; resumable anywhere."""
+        """Bring the staged files to their places, the provenance last; resumable anywhere.
+
+        `names` are all files of the new set; those that are not staged are in their places already.
+        """
         staged = [name for name in names if _is_file(self.path, name)]
         written = self.read_checksums()
         self.check_names(staged, written)
@@ -300,7 +303,7 @@ class OutputFolder:
                     f"a link leads {name} to another folder; "
                     "remove the link or choose another folder"
                 )
-            _check_own(name, os.path.lexists(path) and name not in written)
+            _check_own(name, is_foreign=os.path.lexists(path) and name not in written)
 
 
 @dataclass
@@ -341,12 +344,14 @@ class RemoteOutputFolder(OutputFolder):
         if self.marker.name in self.files:
             record = _read_provenance(self.marker) or {"files": {}}
             self.unfinished = self.files & record["files"].keys()
+        # What an unfinished file has is not known, so no content counts as edited.
         return dict.fromkeys(self.unfinished, "") | super().read_checksums()
 
     def check_names(self, names: Iterable[str], written: Checksums) -> None:
         """Raise OSError if a name is taken by a file that callshot did not write."""
         for name in names:
-            _check_own(name, name in self.files and name not in written)
+            is_foreign = name in self.files and name not in written
+            _check_own(name, is_foreign=is_foreign)
 
     def _exists(self, name: str) -> bool:
         return name in self.files
@@ -369,9 +374,9 @@ class RemoteOutputFolder(OutputFolder):
         write_atomic(self.folder / new_name, (self.folder / name).read_bytes())
 
 
-def _check_own(name: str, is_of_others: bool) -> None:
-    """Raise an error if a file that would be replaced is not callshot's."""
-    if is_of_others:
+def _check_own(name: str, *, is_foreign: bool) -> None:
+    """Raise OSError if a file that would be replaced is not callshot's."""
+    if is_foreign:
         raise OSError(
             f"{name} exists and was not written by callshot; "
             "move it or choose another folder"
@@ -413,6 +418,7 @@ def explain_errors(folder: Path) -> Iterator[None]:
                 raise
             cause = error.__cause__  # its message names a file in the staging folder
         code = getattr(cause, "errno", None)
+        # Errors of polars have the number only in their text.
         polars_code = re.search(r"os error (\d+)", str(cause))
         if polars_code:
             code = int(polars_code[1])

@@ -110,6 +110,7 @@ class Spans:
             values = [row.get(name) for row in listed]
             dtype = COLUMN_TYPES.get(name)
             series.append(pl.Series(name, values, dtype, strict=False))
+        # A column without any value has no type yet.
         frame = pl.DataFrame(series).with_columns(pl.col(pl.Null).cast(pl.String))
         return cls(frame, **fields)
 
@@ -155,7 +156,10 @@ class Spans:
         return replace(self, frame=self.frame.filter(pl.col("segment").is_in(names)))
 
     def with_columns(self, **columns: Any) -> Self:
-        """Return spans with columns added or replaced: values for all rows, or one for each."""
+        """Return spans with columns added or replaced.
+
+        A sequence has a value for each row; a text or a number is the value of all rows.
+        """
         series: list[Any] = []
         for name, values in columns.items():
             dtype = COLUMN_TYPES.get(name)
