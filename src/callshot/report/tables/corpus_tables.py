@@ -136,7 +136,15 @@ def class_table(results: CorpusResults, *_: Any) -> Table:
         notes.append(("†", say("categories", members)))
     title = f"{results.corpus}: call types evaluated, by their number of exemplars"
     cells = make_rows(rows)
-    return Table("classes", title, columns, cells, excluded, notes, section="left-out")
+    return Table(
+        "classes",
+        title,
+        columns,
+        cells,
+        foot=excluded,  # they are sorted to the end
+        notes=notes,
+        section="left-out",
+    )
 
 
 def _make_table(
@@ -148,11 +156,11 @@ def _make_table(
     notes: Sequence[Note] = (),
 ) -> Table:
     """Return a table of the facts of each corpus; rows below the first `head` are the foot."""
-    names = columns[0]
-    rows = make_rows([label, *(facts[label] for facts in columns)] for label in names)
+    names = columns[0]  # of the rows: the same for all corpora
+    rows = make_rows([name, *(facts[name] for facts in columns)] for name in names)
     corpora = [Column(""), *(Column(results.corpus) for results in all_results)]
     foot = len(rows) - head
-    return Table(name, title, corpora, rows, foot, notes, section="left-out")
+    return Table(name, title, corpora, rows, foot=foot, notes=notes, section="left-out")
 
 
 def _list_numbers(numbers: Iterable[float]) -> Cell:

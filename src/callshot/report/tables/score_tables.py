@@ -35,6 +35,7 @@ from callshot.report.tables.table import (
     Cell,
     Column,
     Note,
+    Row,
     Table,
     number,
     table_of_corpus,
@@ -77,7 +78,10 @@ def shown_shots(evaluated: Iterable[int], table_shots: Shots) -> list[int]:
 
 
 def mark_shots(shots: Shots, complete_shots: int) -> tuple[dict[int, Cell], Note]:
-    """Return the first cell of the row of each k, and the note on the star, at k* or beyond."""
+    """Return the first cell of the row of each k, and a note on the star at the first k from k* on.
+
+    k* is `complete_shots`.
+    """
     star = min((k for k in shots if k >= complete_shots), default=None)
     mark = "" if star is None else "⋆"
     cells = {}
@@ -127,24 +131,16 @@ def score_table(
         has_several = len(names) > 1
         row_name = kind.capitalize() if has_several else names[0]
         baseline_notes += _describe_kind(baselines, row_name, has_several)
-        values = {column: _column_values(baselines, column) for column in columns}
-        rows_of_kind = {row_name: baselines}
-        if max(map(len, values.values())) > 1:  # several of this kind for one encoder
-            rows_of_kind = {one: baselines.filter(name=one) for one in names}
-        for head, group in rows_of_kind.items():
-            foot_row = [Cell(head)]
-            for column in columns:
-                in_column = _column_values(group, column) or [nan]
-                foot_row.append(number(in_column[0]))
-            foot.append(foot_row)
+        foot += _make_baseline_rows(baselines, row_name, columns)
         if kind in underlines:
+            values = {column: _column_values(baselines, column) for column in columns}
             crossovers = list(_find_crossovers(points, shown, values))
             underline_of_cell |= dict.fromkeys(crossovers, underlines[kind])
             other = row_name
             if has_several:
                 other = f"every {kind} baseline of the encoder"
             notes.append(say("underlined", other, underlines[kind], bool(crossovers)))
-    if baseline_notes or foot:
+    if foot:
         baseline_notes.append(TRAINED_NOTE)
     chances = {}  # of each column, at its last k
     for (encoder, metric, _), point in points.items():
@@ -186,14 +182,36 @@ def score_table(
 reduced_table = table_of_corpus(partial(score_table, scoring="reduced"))
 
 
+def _make_baseline_rows(
+    baselines: Frame, row_name: str, columns: Sequence[tuple[str, str]]
+) -> Iterator[Row]:
+    """Yield the rows of baselines of one kind, with a value in each column (encoder, metric).
+
+    There is one row, called `row_name`, or one for each name if an encoder has several of the kind.
+    """
+    rows = {row_name: baselines}
+    if max(len(_column_values(baselines, column)) for column in columns) > 1:
+        names = unique_values(baselines, "name")
+        rows = {name: baselines.filter(name=name) for name in names}
+    for name, group in rows.items():
+        row = [Cell(name)]
+        for column in columns:
+            values = _column_values(group, column) or [nan]
+            row.append(number(values[0]))
+        yield row
+
+
 def _find_crossovers(
     points: Mapping[tuple[Any, ...], Mapping[str, Any]],
     shots: Shots,
-    baselines: Mapping[tuple[str, str], Sequence[float]],
+    values_of_baselines: Mapping[tuple[str, str], Sequence[float]],
 ) -> Iterator[tuple[str, str, int]]:
-    """Yield each column, and the first k at which its mean passes all baselines of the column."""
-    for column, values in baselines.items():
-        best = max(values, default=inf)
+    """Yield each column, and the first k at which its mean passes all baselines of the column.
+
+    `points` are rows of the curve by (encoder, metric, k); a column is (encoder, metric).
+    """
+    for column, values in values_of_baselines.items():
+        best = max(values, default=inf)  # nothing passes where there is no baseline
         for k in shots:
             point = points.get((*column, k))
             if point is not None and point["mean"] > best:
@@ -263,7 +281,7 @@ def baseline_table(results: CorpusResults, *_: Any) -> Table | None:
             Cell(encoder),
             *(number(values.get(metric, nan)) for metric in RANKING_METRICS),
             Cell(scores["how"][0] or MISSING),
-            *(number(nan if k is None else k, 0) for k in shots),
+            *(number(nan if k is None else k, decimals=0) for k in shots),
         ]
         rows.append(row)
     return Table(
@@ -285,22 +303,19 @@ def classifier_table(
 
     The spread is the preferred one of those that all classifiers have. Means are over the draws
     that all have, so that chance favours none. The best classifier of an encoder is underlined.
+    Notes give the crossovers: the k from which on training at the same k beats the centroid.
     """
     if results.other_classifiers is None or results.other_classifiers.values.is_empty():
         return None
     spread = common_spread(results)
     all_values = join_classifiers(results).values
     values = all_values.filter(IS_SHOWN, scoring="all", spread=spread)
-    draws = int(min(values["value"].list.len()))
-    mean = pl.col("mean").fill_nan(None)
-    points = values.select(
-        "encoder",
-        "classifier",
-        "metric",
-        "k",
-        mean=pl.col("value").list.head(draws).list.mean(),
-    ).with_columns(is_best=mean == mean.max().over("encoder", "metric", "k"))
+    draws = _common_draws(values)
     key = ["encoder", "classifier", "metric", "k"]
+    means = values.select(*key, mean=pl.col("value").list.head(draws).list.mean())
+    defined = pl.col("mean").fill_nan(None)  # NaN would be the largest
+    best = defined.max().over("encoder", "metric", "k")
+    points = means.with_columns(is_best=(defined == best).fill_null(False))
     by_key = points.rows_by_key(key, unique=True)
     names = [name for name in list_classifiers(results) if name in values["classifier"]]
     groups = list(product(RANKING_METRICS, shown_shots(values["k"], shots)))
@@ -309,28 +324,10 @@ def classifier_table(
     for encoder, name in product(unique_values(values, "encoder"), names):
         row = [Cell(encoder), Cell(classifier_name(name))]
         for group in groups:
-            value, is_best = by_key.get((encoder, name, *group), (nan, False))
-            row.append(number(value, 3, int(is_best or False)))
+            mean, is_best = by_key.get((encoder, name, *group), (nan, False))
+            row.append(number(mean, decimals=3, underline=int(is_best)))
         rows.append(row)
-
-    descriptions = {classifier_name(name): describe_classifier(name) for name in names}
-    notes = [
-        say("classifiers", descriptions),
-        "Underlined: the best of an encoder at that k.",
-        f"The spread {spread} is {SPREADS[spread]}.",
-    ]
-    most = max(values["value"].list.len())
-    if draws < most:
-        notes.append(
-            f"Every mean is over the first {draws} of {most} sets, which all classifiers have."
-        )
-    crossovers = results.evaluation.crossovers.filter(
-        pl.col("metric").is_in(RANKING_METRICS),
-        labels="k",
-        scoring="all",
-        spread=spread,
-    )
-    notes += [say("crossover", row) + "." for row in crossovers.to_dicts()]
+    notes = _describe_classifiers(results, values, names, spread)
     return Table(
         "classifiers",
         f"{results.corpus}: classifiers with k exemplars per class, {spread}",
@@ -340,6 +337,33 @@ def classifier_table(
         blocks=True,
         section="training",
     )
+
+
+def _common_draws(values: Frame) -> int:
+    """Return how many draws all curves have."""
+    return int(min(values["value"].list.len()))
+
+
+def _describe_classifiers(
+    results: CorpusResults, values: Frame, names: Sequence[str], spread: str
+) -> Iterator[str]:
+    """Yield the notes of a table of classifiers: what they do, what means are over, crossovers."""
+    descriptions = {classifier_name(name): describe_classifier(name) for name in names}
+    yield say("classifiers", descriptions)
+    yield "Underlined: the best of an encoder at that k."
+    yield f"The spread {spread} is {SPREADS[spread]}."
+    draws = _common_draws(values)
+    most = max(values["value"].list.len())
+    if draws < most:
+        yield f"Every mean is over the first {draws} of {most} sets, which all classifiers have."
+    crossovers = results.evaluation.crossovers.filter(
+        pl.col("metric").is_in(RANKING_METRICS),
+        labels="k",  # of baselines trained at every k
+        scoring="all",
+        spread=spread,
+    )
+    for row in crossovers.to_dicts():
+        yield say("crossover", row) + "."
 
 
 INTERVAL = ("mean", "p01", "p99")
@@ -430,8 +454,8 @@ def _make_comparison(
         row = [Cell(block), cells_of_k[k]]
         for group in groups:
             is_clear, mean, *others = values.get((block, k, *group), missing)
-            row.append(number(mean, 3, int(is_clear)))
-            row += [number(value, 3) for value in others]
+            row.append(number(mean, decimals=3, underline=int(is_clear)))
+            row += [number(value, decimals=3) for value in others]
         rows.append(row)
     return Table(
         name,

@@ -196,6 +196,7 @@ LATEX_ESCAPES = str.maketrans(
         "\N{REPLACEMENT CHARACTER}": "{[}?{]}",  # LuaLaTeX does not accept it
     }
 )
+# The first of two equal characters that LaTeX would join, such as -- to a dash.
 LIGATURE = re.compile(r"([-',])(?=\1)")
 SYMBOLS = {"k": "$k$", "k*": r"$k^\star$"}
 LONG_WORD = 16
@@ -212,7 +213,9 @@ def escape_latex(text: str) -> str:
     """
     words = []
     for word in printable(text).split(" "):
-        size = MAX_RUN if len(word) > LONG_WORD else LONG_WORD
+        size = (
+            MAX_RUN if len(word) > LONG_WORD else LONG_WORD
+        )  # a short word is one run
         runs = [word[start : start + size] for start in range(0, len(word), size)]
         escaped = [LIGATURE.sub(r"\1{}", run.translate(LATEX_ESCAPES)) for run in runs]
         words.append(r"\allowbreak{}".join(escaped))
@@ -317,7 +320,7 @@ def _split_columns(table: Table) -> list[list[int]]:
     lead = 1 if table.blocks else 0  # the names of blocks are no column
     parts = [[lead]]
     for _, indices in column_groups(table.columns):
-        if indices[0] > lead:
+        if indices[0] > lead:  # those before are names of blocks and rows
             width = len(parts[-1])
             if width > 1 and width + len(indices) > MAX_COLUMNS:
                 parts.append([lead])
@@ -415,8 +418,8 @@ def to_terminal(table: Table) -> rich.table.Table:
         justify: Any = "right" if is_number else "left"
         shown.add_column(heading, justify=justify, overflow="fold")
     first_foot = len(table.rows) - table.foot
-    for number, row in enumerate(table.rows):
-        style = "dim" if number >= first_foot else ""
+    for position, row in enumerate(table.rows):
+        style = "dim" if position >= first_foot else ""
         if any(cell.mark for cell in row):
             style = "bold"
         texts = [f"{cell.text} {cell.mark}".rstrip() for cell in row]
