@@ -167,6 +167,31 @@ def test_nothing_is_called_saved_after_the_journal_was_removed(scan, tmp_path, h
         assert review.seq == seq
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="open files cannot be moved")
+def test_a_row_whose_file_was_away_just_after_it_was_written_counts_when_it_is_back(
+    scan, tmp_path, monkeypatch
+):
+    folder = tmp_path / "review"
+    away = tmp_path / "away"
+    sync = os.fsync
+
+    def sync_and_move(descriptor):
+        sync(descriptor)
+        (folder / JOURNAL).rename(away)
+
+    with serve(scan, folder) as (client, review):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", sync_and_move)
+            client.decide(0, "confirm", 500, uuid=f"{1:032x}")
+        away.rename(folder / JOURNAL)
+        answer = client.decide(0, "confirm", uuid=f"{1:032x}")
+        assert [item["id"] for item in answer["items"]] == [0]
+        assert answer["items"][0]["decision"]["action"] == "confirm"
+        client.decide(1, "reject")
+        assert review.seq == len(read_journal(folder).entries) == 2
+        assert review.changes == [{0}, {1}]
+
+
 class Now:
     """A timer that does not wait."""
 

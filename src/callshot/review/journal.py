@@ -119,7 +119,7 @@ class Journal:
             ) from error
         known = len(self.entries)
         self._take(line)
-        self.check_file()
+        self.check_file()  # again: what was written to a file that is gone is not saved
         return self.entries[known:]
 
     def check_file(self) -> None:
@@ -231,7 +231,8 @@ def read_journal(folder: Path) -> Journal:
         for line in lines or [b""]:  # a file without lines is damaged
             journal._take(line)
             number += 1
-        # A killed process leaves a part of a line. This is a whole one: its newline is damaged.
+        # A killed process leaves a part of a line. If it is a whole line and another byte, this
+        # byte was its newline: that is damage.
         if journal._is_next(rest[:-1]):
             raise ValueError
     except (LookupError, TypeError, ValueError, RecursionError):

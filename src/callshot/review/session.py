@@ -182,15 +182,18 @@ class Session:
         return {**self._curve, "pending": self._next_curve is not None}
 
     def save(self, rows: Sequence[Row], reviewer: str) -> list[Any]:
-        """Save the rows that are not saved yet as one batch; return what each row changed."""
+        """Save the rows that are not saved yet as one batch; return what each of `rows` changed."""
         self.journal.check_file()
         uuids = [row["uuid"] for row in rows]
         if len(set(uuids)) < len(uuids):
             raise RequestError("uuid: the same twice in one request")
         new = [row for row in rows if row["uuid"] not in self.journal.by_uuid]
         if new:
-            for entry in self.journal.append(reviewer, new):
-                self.changes.append(self._apply(entry))
+            self.journal.append(reviewer, new)
+        # Also those of a request that failed because the file, which is back now, was gone just
+        # after they had been written to it.
+        for entry in self.journal.entries[len(self.changes) :]:
+            self.changes.append(self._apply(entry))
         entries = [self.journal.by_uuid[one] for one in uuids]
         return [self.changes[entry.seq - 1] for entry in entries]
 
