@@ -22,6 +22,7 @@ NICENESS = 10
 LINE_EVERY_S = 1.0  # of progress
 STOP_S = 5.0  # until a child that should stop is killed
 MAX_LINES = 200  # that are kept of what a command prints
+# Such as "  40%  a.wav  2 min, 3 min left"
 PROGRESS = re.compile(r"\s*(\d+)%  .*, (?:(.+) left|time left not known)$")
 ERROR = "callshot: "
 

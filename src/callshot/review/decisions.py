@@ -90,7 +90,7 @@ class History:
             batches += in_order
             changed = [row for batch in in_order for row in batch]
         else:
-            undone.clear()
+            undone.clear()  # after a new row, there is nothing to redo
             if not batches or batches[-1][0].batch != entry.batch:
                 batches.append([])
             batches[-1].append(entry)
@@ -190,16 +190,22 @@ class Decisions:
             self.status[reviewer] = np.pad(status, (0, len(rows)))  # UNDECIDED
 
     def _find_decided(self, entry: Entry) -> list[int]:
-        """Return the items that a row decides: of one that adds a call, the call and its item."""
+        """Return the items that a row decides.
+
+        Of a row that adds a call, they are the call, and the item that it divides, if it does.
+        """
         if entry.action != ADD:
             return [int(entry.body["item"])]
         divided = [entry.body["beside"]] if entry.body["divides"] else []
         return [*self._parts[entry.uuid], *divided]
 
-    def _update(self, entry: Entry, active: bool) -> set[int]:
-        """Find what follows from a row that came into effect or went; return the changed items."""
+    def _update(self, entry: Entry, is_active: bool) -> set[int]:
+        """Update `gone`, `status`, `verdicts` and `conflicts` after a row came into effect or left.
+
+        Return the items that it changed.
+        """
         parts = self._parts.get(entry.uuid, range(0))
-        if active:
+        if is_active:
             self.gone.difference_update(parts)
         else:
             self.gone.update(parts)
@@ -217,7 +223,7 @@ class Decisions:
             verdict = self.find_verdict(item)
             if verdict is not None:
                 self.verdicts[item] = verdict
-            elif self.find_verdicts(item):
+            elif self.find_verdicts(item):  # which are not the same
                 self.conflicts.add(item)
         return touched
 
@@ -229,7 +235,8 @@ class Decisions:
     def find_all(self, item: int) -> dict[str, Decision]:
         """Return the decision of every reviewer on an item, by name.
 
-        Later rows replace earlier ones, but no span keeps the span, and a span the verdict.
+        A later row replaces the earlier ones, with two exceptions: if it has no span, the span
+        stays; if it only changes the span (SPAN), the verdict stays.
         """
         decisions: dict[str, Decision] = {}
         for row in self.history.rows.get(item, ()):
@@ -239,7 +246,7 @@ class Decisions:
             before = decisions.get(row.reviewer)
             if before is not None:
                 kept = [name for name in ("start_s", "end_s") if decision[name] is None]
-                if row.action == SPAN:  # which changes no verdict
+                if row.action == SPAN:
                     kept += ["action", "label"]
                 decision |= {name: before[name] for name in kept}
             decisions[row.reviewer] = decision
@@ -281,7 +288,8 @@ class Decisions:
     def find_verdict(self, item: int, reviewer: str | None = None) -> Decision | None:
         """Return the verdict on an item: of one reviewer, or the one on which all agree.
 
-        The span is the one that the latest of them gave it. None if there is an open conflict.
+        Its span is the latest that one of them gave it. None if nobody gave a verdict, or if
+        reviewers disagree and nobody settled it.
         """
         verdicts = self.find_verdicts(item)
         verdict = None
@@ -380,8 +388,8 @@ def _describe_call(
 ) -> dict[str, Any]:
     """Return what the journal keeps of a call that a person marked beside or inside an item.
 
-    `item_body` describes the item, and has the span of the call as new_start_s and new_end_s. Calls
-    of the item's label that overlap it replace it.
+    `item_body` describes the item, and has the span of the call as new_start_s and new_end_s. A
+    call of the item's label that overlaps the item `divides` it: the item then counts as split.
     """
     item = item_body["item"]
     label = _check_label(request.get("label"), decisions)

@@ -67,8 +67,8 @@ def draw_sample(items: Spans, seed: int) -> IntArray:
         rank=pl.col("score").fill_null(0.0).rank("ordinal").over("label"),
         count=pl.len().over("label"),
     )
-    number = pl.col("rank").cast(pl.Int64) - 1
-    drawn = drawn.with_columns(bin=number * SCORE_BINS // pl.col("count"))
+    items_below = pl.col("rank").cast(pl.Int64) - 1
+    drawn = drawn.with_columns(bin=items_below * SCORE_BINS // pl.col("count"))
     # Within a class, one item of each bin after another, bins in random order
     bin_turn = pl.col("first_key").rank("ordinal").over("label", "bin")
     drawn = drawn.with_columns(bin_turn=bin_turn).sort("bin_turn", "second_key")
@@ -81,7 +81,8 @@ def draw_sample(items: Spans, seed: int) -> IntArray:
 def estimate_precision(order: IntArray, label: str, decisions: Decisions) -> Answer:
     """Estimate the precision of a class from a random `order` of its items, as item numbers.
 
-    Only items before the first undecided one count: later ones were chosen for other reasons.
+    Only items before the first undecided one count: later ones were decided in another order, such
+    as best first, and are no fair sample.
     Skipped and split items, and open conflicts, are passed over.
     """
     reviewed = 0
@@ -148,7 +149,8 @@ def cohen_kappa(first: Sequence[Any], second: Sequence[Any]) -> float | None:
 def measure_agreement(decisions: Decisions) -> Answer:
     """Return how often two reviewers decided on one item, how often alike, and Cohen's kappa.
 
-    Kappa is the mean over pairs of reviewers, weighted by their common items.
+    An item counts once for each pair of reviewers who decided on it. Kappa is the mean over these
+    pairs of reviewers, weighted by their common items.
     """
     labels: dict[str, dict[int, str | None]] = {}
     for item in decisions.touched:
@@ -159,10 +161,10 @@ def measure_agreement(decisions: Decisions) -> Answer:
     agreed = 0
     weight = 0
     weighted_kappas = 0.0
-    for name, other in combinations(sorted(labels), 2):
-        common = sorted(labels[name].keys() & labels[other].keys())
+    for name, other_name in combinations(sorted(labels), 2):
+        common = sorted(labels[name].keys() & labels[other_name].keys())
         first = [labels[name][item] for item in common]
-        second = [labels[other][item] for item in common]
+        second = [labels[other_name][item] for item in common]
         pairs += len(common)
         agreed += sum(map(eq, first, second))
         kappa = cohen_kappa(first, second)
@@ -196,9 +198,9 @@ def compute_curve(
     """Evaluate the confirmed calls; return k, mean average precision and its interval.
 
     `recommended` is the label that gains most from one more call; None if that is not clear.
-    `confirmed` are items by label; `recording` and `vectors`, (items, dimensions), are those of
-    every item. The curve has the points at which all labels have enough calls; if there is none,
-    return `why`.
+    `confirmed` are items by label; `recording`, (items,), has the number of the recording of every
+    item, `vectors`, (items, dimensions), its vector. The curve has the points at which all labels
+    have enough calls; if there is none, return `why`.
     """
     from callshot.api import evaluate
     from callshot.fewshot.label_budget import recommended_class

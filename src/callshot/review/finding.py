@@ -35,7 +35,10 @@ DETECTIONS = "detections"
 REVIEW = "review"
 SEGMENTS = "segments"
 STUDIES = (SEGMENTS, "study")  # what calls can be made into, beside EXPORTS
-COMMAND = re.compile(r"; --precision .*| \(callshot [^)]*\)")
+# The line in which `scan` says how far its events can be trusted (`sentences.txt`), and what in it
+# is advice for a terminal: an option, and a command.
+TRUST = "based on "
+ADVICE = re.compile(r"; --precision .*| \(callshot [^)]*\)")
 
 OpenReview = Callable[[Path], AbstractContextManager["Review"]]
 
@@ -91,7 +94,10 @@ class Finding:
             )
 
     def find_reviews(self) -> dict[int, tuple[Path, int]]:
-        """Return the review of each round that has one: its folder, and the size of its journal."""
+        """Return the reviews by round: the folder of each, and the size of its journal.
+
+        A journal only grows, so another size says that there are new decisions.
+        """
         reviews = {}
         for number in self.find_rounds():
             folder = self.folder / str(number) / DETECTIONS / REVIEW
@@ -102,8 +108,8 @@ class Finding:
     def read_decisions(self) -> dict[str, dict[str, Any]]:
         """Return what was decided in the reviews of all rounds; InputError if one is damaged.
 
-        Keys are made of the round, the place, label and verdict: a changed verdict is a new
-        decision, and the old one is gone.
+        Values are rows of `ReviewResults.events`. Keys are made of the round, the place, label and
+        verdict: a changed verdict is a new decision, and the old one is gone.
         """
         decided = {}
         for number, (folder, _) in self.find_reviews().items():
@@ -121,9 +127,11 @@ class Finding:
             self.job.stop()
 
     def describe(self) -> dict[str, Any]:
-        """Return how far the present round is, and what the last one that ended found.
+        """Return how far the present round is (`Job.describe`), and what the last that ended found.
 
-        `number` is None if there is nothing to review, `trust` says what the search was based on.
+        `found` is None if no round ended. Otherwise it has the `number` of the round, None if there
+        is nothing to review; `calls`, how many there are by label; and how far to `trust` them, ""
+        where that is not known.
         """
         answer: dict[str, Any] = {"state": "none", "found": None}
         if self.job is not None:
@@ -135,15 +143,21 @@ class Finding:
         path = self.folder / str(number) / DETECTIONS / SCAN_FACTS
         with suppress(InputError):  # it is damaged: look for calls again
             facts = read_intact_provenance(path)
-            trust = ""
-            if self.job is not None and self.job.state == DONE:
-                # The last line of `scan` that says so, without the advice for a terminal
-                lines = [line for line in self.job.lines if line.startswith("based on")]
-                trust = COMMAND.sub("", lines[-1] if lines else "")
             counts = {one["label"]: one["events"] for one in facts["classes"]}
             to_review = number if any(counts.values()) else None
+            trust = self._find_trust()
             answer["found"] = {"number": to_review, "calls": counts, "trust": trust}
         return answer
+
+    def _find_trust(self) -> str:
+        """Return what `scan` printed about how far to trust its events.
+
+        No file has it, so it is "" for a round of an earlier run of the server.
+        """
+        if self.job is None or self.job.state != DONE:
+            return ""
+        lines = [line for line in self.job.lines if line.startswith(TRUST)]
+        return ADVICE.sub("", lines[-1]) if lines else ""
 
     def open(self, number: int) -> "Review":
         """Return the review of a round; RequestError if there is none."""
