@@ -94,8 +94,8 @@ class Detector:
     ) -> tuple[IntArray, FloatArray, FloatArray]:
         """Return the class of each window, or BACKGROUND, and its scores (windows, classes), twice.
 
-        `parts` are the vectors of the windows of a recording, a matrix for each file of them. A
-        `NearestMeanDetector` has two kinds of scores.
+        `parts` are the vectors of the windows of a recording, a matrix for each file of them. The
+        scores come twice because a `NearestMeanDetector` returns two kinds of scores here.
         """
         blocks = split_blocks(parts)
         scores = np.concatenate(
@@ -146,8 +146,9 @@ def limit_alarms(
 ) -> NearestMeanDetector:
     """Give a nearest-mean detector limits, so that it meets an aim of false alarms.
 
-    Windows must also exceed a score by the covariance of the background, above which about as many
-    events of a class are found in all of it as the aim allows, at least one.
+    A window that is nearest to a class must then also exceed a threshold of this class, for scores
+    by the covariance of the background. Above the threshold there are about as many events of the
+    class in all background as the aim allows, at least one.
     """
     covariances, scores = choose_covariances(model, background)
     class_of_window, _ = nearest.search_held_out(background)
@@ -172,8 +173,8 @@ def find_curves(
     """Return for each class the curve from the score of a detection to how likely it is right.
 
     The curves are fitted to the scores of detections that reviewers confirmed or rejected. A
-    confirmed call is scored by the mean of the other examples of its class. With a site, the
-    vectors of the model are scaled roots.
+    confirmed call is scored by the mean of the other examples of its class. With a Site, the
+    vectors of the model must be transformed by it.
     """
     if model.rejected is None:
         return {}

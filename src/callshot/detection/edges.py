@@ -20,6 +20,7 @@ from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -185,8 +186,9 @@ def measure_band(
 def measure_heights(levels: FloatArray, around: FloatArray, columns: int) -> FloatArray:
     """Return how far each level is on the way from the noise floor to the loudest sound, 0 to 1.
 
-    The noise floor is of all levels `around` the stretch, the loudest sound of the columns of the
-    stretch that are at most `columns` away. 0 where these two hardly differ.
+    `levels` are those of a stretch, in dB. The noise floor is of all levels `around` it, the
+    loudest sound of the columns of the stretch that are at most `columns` away. The result is 0
+    where these two hardly differ.
     """
     audible = around[around > SILENCE_DBFS]
     if len(audible) == 0:
@@ -199,15 +201,17 @@ def measure_heights(levels: FloatArray, around: FloatArray, columns: int) -> Flo
 
 
 def find_runs(is_loud: NDArray[np.bool_], max_pause: float) -> list[list[int]]:
-    """Return first and end of each run of True, in which pauses may have `max_pause` columns.
+    """Return [first, end] of each run of True, in which pauses may have `max_pause` columns.
+
+    `end` is the column after the last one.
 
     >>> find_runs(np.array([1, 1, 0, 1, 0, 0, 1], bool), 1)
     [[0, 4], [6, 7]]
     """
     runs: list[list[int]] = []
     # Where True begins and where it ends, in turn
-    edges = np.flatnonzero(np.diff(is_loud, prepend=False, append=False))
-    for first, end in edges.reshape(-1, 2).tolist():
+    changes = np.flatnonzero(np.diff(is_loud, prepend=False, append=False))
+    for first, end in changes.reshape(-1, 2).tolist():
         if runs and first - runs[-1][1] <= max_pause:
             runs[-1][1] = end
         else:
@@ -288,12 +292,13 @@ class CallFinder:
         reaches PEAK_SHARE; the sound is not much shorter than examples.
         """
         span_start_s, span_end_s = span_s
-        # Around the span, for the noise floor
+        # The noise floor is also measured around the span.
         margin_s = 2 * max(self.spacing.window_s, self.spacing.call_s[label])
         read_start_s = max(0.0, span_start_s - margin_s)
         read_end_s = min(self.duration_s, span_end_s + margin_s)
         around_s = (read_start_s, read_end_s)
         begin_s, step_s, levels_around = self.read_levels(around_s, shape)
+        # Columns of the span
         first = max(0, round((span_start_s - begin_s) / step_s))
         end = max(first, round((span_end_s - begin_s) / step_s))
         levels = levels_around[first:end]
@@ -316,14 +321,17 @@ class CallFinder:
         hop_s = self.spacing.hop_s
         last_window = math.floor(min(time_s, self.duration_s - window_s) / hop_s)
         first_window = math.ceil(max(0.0, time_s - window_s) / hop_s)
+        # Near the end, only the window that ends with the recording may contain the time. It is not
+        # counted here where it does not start at a multiple of the hop.
         return max(1, last_window - first_window + 1)
 
     def read_levels(
         self, span_s: Edges, shape: CallShape
     ) -> tuple[float, float, FloatArray]:
-        """Measure the level of the sound in the band of calls, in columns.
+        """Measure the level of the sound in the band of calls, in columns of about `shape.step_s`.
 
-        Return start and length of the first column in seconds, and the level of each in dB.
+        Return when the first column begins and how long a column is, in seconds, and the level of
+        each column in dB.
         """
         rate_hz = round(self.reader.recording.rate_hz)
         step = max(1, round(shape.step_s * rate_hz))
@@ -368,6 +376,7 @@ def find_sound(
     finder = CallFinder(reader, channel, duration_s, spacing, {"": shape})
     window_starts_s = np.array([span_start_s])
     window_ends_s = np.array([span_end_s])
+    # Without any sound, this is the span itself.
     calls = finder.find_calls("", span_s, window_starts_s, window_ends_s)
     start_s, end_s = max(calls, key=lambda edges: edges[1] - edges[0])
     if end_s - start_s <= LONG * call_s:
@@ -395,15 +404,15 @@ def find_loudest(levels: FloatArray, columns: int) -> int:
 def find_missed(
     calls: Sequence[Edges], edges_s: Edges, starts_s: FloatArray, ends_s: FloatArray
 ) -> list[Edges]:
-    """Return the part inside `edges_s` of each window that no call overlaps, joined to events.
+    """Return the windows that no call overlaps, cut at `edges_s`; those that touch are joined.
 
-    Calls and windows are in order of time.
+    `starts_s` and `ends_s` are those of the windows. Calls and windows are in order of time.
     """
     missed: list[Edges] = []
     first_s, last_s = edges_s
     call_starts_s = np.array([start_s for start_s, _ in calls] + [np.inf])
     call_ends_s = np.array([end_s for _, end_s in calls])
-    # The first call that ends after a window starts; the infinite start stands for none.
+    # The first call that ends after a window starts; the infinite start stands for no such call.
     next_calls = np.searchsorted(call_ends_s, starts_s, "right")
     has_no_call = call_starts_s[next_calls] >= ends_s
     for row in np.flatnonzero(has_no_call).tolist():
@@ -429,7 +438,8 @@ def find_events(
 ) -> tuple[Columns, str | None]:
     """Return the events of a recording, and a note if its audio could not be read.
 
-    `by_sound`: find the calls in the sound of the recording, where `shapes` has their class.
+    `windows` are the columns of its active windows. `by_sound`: find the calls in the sound of the
+    recording, where `shapes` has their class.
     """
     merge = partial(merge_windows, windows, spacing, recording.duration_s)
     note = None
@@ -451,22 +461,27 @@ def find_events(
     events["recording"] = np.full(len(starts_s), recording.path, object)
     events["clock"] = np.array(clocks, object)
     top_hz = recording.rate_hz / 2
-    bands_hz = []
-    for label in events["label"]:
-        shape = shapes.get(label)
-        band_hz: tuple[float | None, float | None] = (None, None)
-        if shape is not None and shape.low_hz < top_hz:
-            high_hz = min(shape.high_hz, top_hz)
-            band_hz = (round(shape.low_hz, 1), round(high_hz, 1))
-        bands_hz.append(band_hz)
+    bands_hz = [_limit_band(shapes.get(label), top_hz) for label in events["label"]]
     bands = np.array(bands_hz, object).reshape(-1, 2)  # also without events
     events["low_freq_hz"] = bands[:, 0]
     events["high_freq_hz"] = bands[:, 1]
     return events, note
 
 
+def _limit_band(
+    shape: CallShape | None, top_hz: float
+) -> tuple[float | None, float | None]:
+    """Return the band of calls, at most up to `top_hz`; None twice if it is above, or unknown."""
+    if shape is None or shape.low_hz >= top_hz:
+        return None, None
+    return round(shape.low_hz, 1), round(min(shape.high_hz, top_hz), 1)
+
+
 class _Stretch(NamedTuple):
-    """Active windows of one class from row `first` to row `last`, and the strongest of them."""
+    """Active windows of one class, rows `first` to `last` (included); `strongest` is a row too.
+
+    Windows of other classes, of dropped stretches, may be between them.
+    """
 
     first: int
     last: int
@@ -481,8 +496,9 @@ def merge_windows(
 ) -> Columns:
     """Return the events of a recording in order of time, with the columns of their windows.
 
-    Each stretch, neighbouring windows of one class, is an event, or has the calls that
-    `find_calls` returns.
+    `windows` are active windows in order of time. Each stretch, neighbouring windows of one class,
+    is an event, or has the calls that `find_calls` returns. The columns of an event are those of
+    its strongest window, but for start and end.
     """
     starts_s = windows["start_s"]
     ends_s = windows["end_s"]
@@ -492,6 +508,7 @@ def merge_windows(
     edges = []
     for stretch in _find_stretches(windows, spacing):
         label = labels[stretch.strongest]
+        # Windows of dropped stretches, of other classes, may be between its own.
         is_own = labels[stretch.first : stretch.last + 1] == label
         own = stretch.first + np.flatnonzero(is_own)
         own_starts_s = starts_s[own]
@@ -514,30 +531,45 @@ def merge_windows(
             strongest = scores[overlapping].argmax()
             rows.append(int(overlapping[strongest]))
             edges.append((round(start_s, DIGITS), round(end_s, DIGITS)))
-    # Windows of two stretches may overlap, and the later one have the earlier call.
-    order = []
-    latest: dict[Any, int] = {}  # event of each class
-    for number in sorted(range(len(edges)), key=edges.__getitem__):
-        start_s, end_s = edges[number]
-        label = labels[rows[number]]
-        earlier = latest.get(label)
-        if earlier is None or start_s >= edges[earlier][1]:
-            order.append(number)
-            latest[label] = number
-            continue
-        earlier_start_s, earlier_end_s = edges[earlier]
-        latest_end_s = max(earlier_end_s, end_s)
-        edges[earlier] = (earlier_start_s, latest_end_s)
-        rows[earlier] = max(rows[earlier], rows[number], key=scores.__getitem__)
-    events = {name: column[rows][order] for name, column in windows.items()}
-    ordered_edges = [edges[number] for number in order]
-    events["start_s"] = np.array([start_s for start_s, _ in ordered_edges])
-    events["end_s"] = np.array([end_s for _, end_s in ordered_edges])
+    edges, rows = _join_overlapping(edges, rows, windows)
+    events = {name: column[rows] for name, column in windows.items()}
+    events["start_s"] = np.array([start_s for start_s, _ in edges])
+    events["end_s"] = np.array([end_s for _, end_s in edges])
     return events
 
 
+def _join_overlapping(
+    edges: Sequence[Edges], rows: Sequence[int], windows: Columns
+) -> tuple[list[Edges], list[int]]:
+    """Join events of one class that overlap; return edges and rows in order of time.
+
+    `rows` are those of the strongest window of each event. Events overlap because windows of two
+    stretches may, and the later stretch may have found the call of the earlier one.
+    """
+    joined_edges: list[Edges] = []
+    joined_rows: list[int] = []
+    latest: dict[Any, int] = {}  # by label, position of its latest event in both lists
+    in_order = sorted(zip(edges, rows, strict=True), key=itemgetter(0))
+    for (start_s, end_s), row in in_order:
+        label = windows["label"][row]
+        position = latest.get(label)
+        if position is None or start_s >= joined_edges[position][1]:
+            latest[label] = len(joined_edges)
+            joined_edges.append((start_s, end_s))
+            joined_rows.append(row)
+            continue
+        earlier_start_s, earlier_end_s = joined_edges[position]
+        joined_edges[position] = (earlier_start_s, max(earlier_end_s, end_s))
+        both = (joined_rows[position], row)
+        joined_rows[position] = max(both, key=windows["score"].__getitem__)
+    return joined_edges, joined_rows
+
+
 def _find_stretches(windows: Columns, spacing: Spacing) -> list[_Stretch]:
-    """Return the stretches of active windows of one class, without parts of stronger calls."""
+    """Return the stretches of active windows of one class, without parts of stronger calls.
+
+    `windows` are in order of time, and so are the stretches.
+    """
     starts_s = windows["start_s"]
     scores = windows["score"]
     labels = windows["label"]
@@ -546,7 +578,7 @@ def _find_stretches(windows: Columns, spacing: Spacing) -> list[_Stretch]:
     ends_run = np.diff(starts_s, append=np.inf) > max_step_s
     changes_label = np.append(labels[1:] != labels[:-1], True)
     stretches = []
-    run = []
+    run = []  # its stretches so far, also those that are parts of calls
     first = 0
     for last in np.flatnonzero(ends_run | changes_label).tolist():
         strongest = first + int(scores[first : last + 1].argmax())
@@ -554,18 +586,25 @@ def _find_stretches(windows: Columns, spacing: Spacing) -> list[_Stretch]:
         first = last + 1
         if not ends_run[last]:  # more stretches of the run follow
             continue
-        joined: list[_Stretch] = []
-        for stretch in _drop_parts_of_calls(run, starts_s, windows["end_s"], scores):
-            # What was between two stretches of one class was dropped: they are one.
-            if joined and labels[joined[-1].first] == labels[stretch.first]:
-                earlier = joined.pop()
-                both = (earlier.strongest, stretch.strongest)
-                strongest = max(both, key=scores.__getitem__)
-                stretch = _Stretch(earlier.first, stretch.last, strongest)
-            joined.append(stretch)
-        stretches += joined
+        kept = _drop_parts_of_calls(run, starts_s, windows["end_s"], scores)
+        stretches += _join_same_class(kept, labels, scores)
         run = []
     return stretches
+
+
+def _join_same_class(
+    stretches: Iterable[_Stretch], labels: NDArray[Any], scores: FloatArray
+) -> list[_Stretch]:
+    """Join stretches of one class that follow each other: what was between them was dropped."""
+    joined: list[_Stretch] = []
+    for stretch in stretches:
+        if joined and labels[joined[-1].first] == labels[stretch.first]:
+            earlier = joined.pop()
+            both = (earlier.strongest, stretch.strongest)
+            strongest = max(both, key=scores.__getitem__)
+            stretch = _Stretch(earlier.first, stretch.last, strongest)
+        joined.append(stretch)
+    return joined
 
 
 def _drop_parts_of_calls(
@@ -576,9 +615,10 @@ def _drop_parts_of_calls(
 ) -> list[_Stretch]:
     """Drop stretches that are part of a stronger neighbour; return the others in order of time.
 
-    `run` has stretches of different classes one after another.
+    `run` has stretches of different classes one after another. A stretch is a part if each of its
+    windows touches a neighbour that is stronger and not dropped itself.
     """
-    # In order of time, all stronger than the one that is compared.
+    # In order of time; all are stronger than the one that is compared next.
     kept: list[_Stretch] = []
     strongest_first = sorted(run, key=lambda item: -scores[item.strongest])
     for stretch in strongest_first:
@@ -635,5 +675,5 @@ def refine_edges(
     begins_with_recording = first_start_s < ROUNDING_S
     ends_with_recording = end_s > duration_s - ROUNDING_S
     start_s = first_start_s if begins_with_recording else first_start_s + trimmed_s
-    last_s = end_s if ends_with_recording else end_s - trimmed_s
-    return start_s, last_s
+    trimmed_end_s = end_s if ends_with_recording else end_s - trimmed_s
+    return start_s, trimmed_end_s

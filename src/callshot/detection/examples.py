@@ -78,8 +78,8 @@ def embed_calls(
 ) -> tuple[Vectors, list[Reject], list[str]]:
     """Embed calls; return their vectors, rejected calls, and notes on recordings.
 
-    Long calls get the mean of their windows; the column `windows` is the number of these. With
-    `refuse_silence`, calls without any sound are rejects.
+    Long calls get the mean of their windows; the column `windows` is the number of these, the
+    largest of all joined encoders. With `refuse_silence`, calls without any sound are rejects.
     """
     if joined_encoder.scaled_dimensions:  # whose scale depends on a split
         raise OptionError(
@@ -95,28 +95,18 @@ def embed_calls(
     for spec in joined_encoder.specs:
         device = joined_encoder.device(spec, options.device)
         rows = [row for row in range(len(calls)) if row not in errors]
-        pieces = calls.take(rows).with_columns(**{OWNER: np.array(rows, np.int64)})
-        spec_of_pieces = spec
-        if settings.source != SEGMENT:
-            grid = find_grid(spec, settings)
-            pieces = cut_windows(pieces, headers, grid, settings)
-            spec_of_pieces = read_at_speed(spec)  # the windows are at that speed
-        embedded, vectors, rejected_pieces = embed_rows(
-            pieces,
-            spec_of_pieces,
+        matrix_of_spec, pieces_of_call, spec_errors = _embed_pieces(
+            calls,
+            rows,
+            headers,
+            spec,
+            settings,
             replace(options, device=device),
-            progress=spec_progress,
+            spec_progress,
         )
-        call_of_piece = np.array(pieces[OWNER], np.int64)
-        for reject in rejected_pieces:
-            assert reject.row is not None  # it is a piece, not a file
-            call_row = int(call_of_piece[reject.row - 1])  # rejects count rows from 1
-            errors.setdefault(call_row, reject.reason)
-        call_of_vector = call_of_piece[embedded]
-        matrix_of_spec = average_by_call(vectors, call_of_vector, len(calls))
         matrices.append(matrix_of_spec)
-        pieces_of_call = np.bincount(call_of_piece, minlength=len(calls))
         windows = np.maximum(windows, pieces_of_call)
+        errors |= spec_errors
     paths = calls.paths
     failed = sorted(errors.items())
     rejects = [Reject(paths[row], row + 1, reason) for row, reason in failed]
@@ -135,6 +125,40 @@ def embed_calls(
                 notes += describe_recording(headers[path], grid, spec)
     matrix = np.concatenate(matrices, axis=1)[keep]
     return Vectors(kept, matrix, joined_encoder.name), rejects, group_notes(notes)
+
+
+def _embed_pieces(
+    calls: Spans,
+    rows: Sequence[int],
+    headers: Headers,
+    spec: EncoderSpec,
+    settings: AudioSettings,
+    options: EmbedOptions,
+    progress: Progress,
+) -> tuple[Float32Array, IntArray, Errors]:
+    """Embed the calls in `rows` with one encoder: their windows, or the calls as they were cut.
+
+    Return the mean vector of each call (calls, dimensions), 0 where it has none, the number of its
+    pieces (calls,), and the errors.
+    """
+    pieces = calls.take(rows).with_columns(**{OWNER: np.array(rows, np.int64)})
+    spec_of_pieces = spec
+    if settings.source != SEGMENT:
+        grid = find_grid(spec, settings)
+        pieces = cut_windows(pieces, headers, grid, settings)
+        spec_of_pieces = read_at_speed(spec)  # the windows are at that speed
+    embedded, vectors, rejected_pieces = embed_rows(
+        pieces, spec_of_pieces, options, progress=progress
+    )
+    call_of_piece = np.array(pieces[OWNER], np.int64)
+    errors: Errors = {}
+    for reject in rejected_pieces:
+        assert reject.row is not None  # it is a piece, not a file
+        call_row = int(call_of_piece[reject.row - 1])  # rejects count rows from 1
+        errors.setdefault(call_row, reject.reason)
+    means = average_by_call(vectors, call_of_piece[embedded], len(calls))
+    pieces_of_call = np.bincount(call_of_piece, minlength=len(calls))
+    return means, pieces_of_call, errors
 
 
 def average_by_call(
@@ -258,9 +282,8 @@ def find_silence(calls: Spans, settings: AudioSettings, headers: Headers) -> Err
     return errors
 
 
-Files = Sequence[
-    tuple[Path, str]
-]  # the folder of each recording, and its path in there
+# The folder of each recording, and its path in there
+Files = Sequence[tuple[Path, str]]
 
 NO_LABELS = (
     "thresholds come from recordings without labels, so there can be several times more false "
@@ -277,7 +300,8 @@ def read_clips(
     """Return calls with the column `clip`: the bytes of their audio, as the encoder gets it.
 
     They are 16 bit samples at the rate of the grid (`to_pcm`), of a long call its middle; null if
-    the audio cannot be read.
+    the audio cannot be read. The headers of all recordings must be readable, as they are after
+    `embed_calls`.
     """
     headers, _ = read_headers(calls, settings)
     rows = []
@@ -309,7 +333,7 @@ def read_quiet_windows(
 ) -> list[Float32Array]:
     """Return the audio of windows of recordings: the quieter half of the audible ones.
 
-    They are spread over the recordings; what cannot be read is left out.
+    They are spread evenly over the recordings; what cannot be read is left out.
     """
     durations_s = []
     for root, path in files:
