@@ -1,7 +1,7 @@
 """A synthetic corpus in a folder: a seed, a scale and a rate → recordings, annotations, README."""
 
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -261,10 +261,14 @@ def make_textgrid(plan: RecordingPlan, seed: int) -> str:
     tiers = {"call": first_tier, "call 2": second_tier, "notes": notes}
     if not second_tier:
         del tiers["call 2"]
-    duration_s = plan.duration_s
+    return _format_textgrid(tiers, plan.duration_s)
+
+
+def _format_textgrid(tiers: Mapping[str, list[Interval]], duration_s: float) -> str:
+    """Return the text of a long TextGrid, from the labelled intervals of each tier by its name."""
     text = TEXTGRID_HEADER.format(duration_s=duration_s, tiers=len(tiers))
     for number, (name, spans) in enumerate(tiers.items(), start=1):
-        # Empty intervals fill the gaps between the spans.
+        # Empty intervals fill the gaps between the spans, and after the last one.
         intervals = []
         free_s = 0.0
         for start_s, end_s, label in [*spans, (duration_s, duration_s, "")]:
@@ -276,8 +280,8 @@ def make_textgrid(plan: RecordingPlan, seed: int) -> str:
         text += TIER_HEADER.format(
             number=number, name=name, duration_s=duration_s, intervals=len(intervals)
         )
-        for n, (start_s, end_s, label) in enumerate(intervals, start=1):
+        for row, (start_s, end_s, label) in enumerate(intervals, start=1):
             text += TIER_INTERVAL.format(
-                number=n, start_s=start_s, end_s=end_s, text=label
+                number=row, start_s=start_s, end_s=end_s, text=label
             )
     return text

@@ -228,22 +228,7 @@ def plan_recordings(options: SiteOptions) -> list[RecordingPlan]:
         options.start + number * timedelta(minutes=every_minutes)
         for number in range(options.recordings)
     ]
-    # Number of the recording, start and end in it, and weight: the expected share of calls.
-    pieces = []
-    for number, clock in enumerate(starts):
-        start_s = 0.0
-        while start_s < length_s:
-            next_hour = clock.replace(minute=0, second=0, microsecond=0)
-            next_hour += timedelta(hours=1)
-            until_hour = next_hour - clock
-            end_s = min(length_s, start_s + until_hour.total_seconds())
-            piece_s = end_s - start_s
-            weight = 0.0
-            if piece_s >= MIN_PIECE_S:
-                weight = ACTIVITY[clock.hour] * piece_s
-            pieces.append((number, start_s, end_s, weight))
-            start_s = end_s
-            clock = next_hour
+    pieces = _cut_at_hours(starts, length_s)
     weights = np.array([weight for *_, weight in pieces])
     counts = [0] * len(pieces)
     if weights.any():  # otherwise only hours of the day without calls
@@ -263,6 +248,31 @@ def plan_recordings(options: SiteOptions) -> list[RecordingPlan]:
         _plan_at_site(options, "recordings", number, starts[number], length_s, rows)
         for number, rows in enumerate(calls)
     ]
+
+
+def _cut_at_hours(
+    starts: Iterable[datetime], length_s: float
+) -> list[tuple[int, float, float, float]]:
+    """Cut recordings at each full hour; return (number of the recording, start, end, weight).
+
+    Start and end are seconds of the recording; weights are in proportion to the expected calls.
+    """
+    pieces = []
+    for number, clock in enumerate(starts):
+        start_s = 0.0
+        while start_s < length_s:
+            next_hour = clock.replace(minute=0, second=0, microsecond=0)
+            next_hour += timedelta(hours=1)
+            until_hour = next_hour - clock
+            end_s = min(length_s, start_s + until_hour.total_seconds())
+            piece_s = end_s - start_s
+            weight = 0.0
+            if piece_s >= MIN_PIECE_S:
+                weight = ACTIVITY[clock.hour] * piece_s
+            pieces.append((number, start_s, end_s, weight))
+            start_s = end_s
+            clock = next_hour
+    return pieces
 
 
 def _plan_at_site(
@@ -287,7 +297,10 @@ def _draw_calls(
     *,
     first: int = 0,
 ) -> list[Row]:
-    """Draw a call for each label within a span, 2 s apart unless they may overlap, in order."""
+    """Draw a call for each label within a span, 2 s apart unless they may overlap, in order.
+
+    Calls are numbered from `first` on.
+    """
     begin_s, end_s = span_s
     limits_s = [CALL_TYPES[label]["duration_s"] for label in labels]
     drawn_s = [random.uniform(*limits) for limits in limits_s]
@@ -348,7 +361,8 @@ def plan_examples(options: SiteOptions) -> list[RecordingPlan]:
         duration_s = EXAMPLE_S * len(labels)
         rows = _draw_calls(options, labels, (0.0, duration_s), random)
         day = midnight - timedelta(days=number + 1)
-        start = day + timedelta(hours=(6 + 2 * number) % 24)
+        hour = (6 + 2 * number) % 24  # each at another time of the day
+        start = day + timedelta(hours=hour)
         plan = _plan_at_site(options, "examples", number, start, duration_s, rows)
         plans.append(plan)
     return plans

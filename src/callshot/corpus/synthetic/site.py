@@ -151,20 +151,8 @@ def synthesise_soundscape(
         duration_s=sum(plan.duration_s for plan in recordings),
         clips=sum(len(plan.calls) for plan in examples),
     )
-    lines = []
-    for name, value in asdict(site_options).items():
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        lines.append(f"    {name} = {value}")
-    readme = README.format(
-        recordings=summary.recordings,
-        hours=summary.duration_s / 3600,
-        calls=summary.calls,
-        examples=site_options.examples,
-        options="\n".join(lines),
-    )
     folder = Path(folder)
-    prepare_folder(folder, readme, FOLDERS)
+    prepare_folder(folder, _format_readme(site_options, summary), FOLDERS)
     site = draw_site(site_options.seed, site_options.rate_hz)
     _write_annotations(folder, recordings)
     _write_annotations(folder / "examples", examples)
@@ -177,15 +165,38 @@ def synthesise_soundscape(
                 format = "RF64" if size > MAX_WAV_BYTES else "WAV"
                 _write_audio(path, generate_recording(site, plan, pool), site, format)
                 progress(plan.duration_s / total_s, plan.name)
-    for plan in examples:
+    _write_clips(folder / "clips", site, examples)
+    return summary
+
+
+def _format_readme(options: SiteOptions, summary: CorpusSummary) -> str:
+    """Return the README of a site, which has all options."""
+    lines = []
+    for name, value in asdict(options).items():
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        lines.append(f"    {name} = {value}")
+    return README.format(
+        recordings=summary.recordings,
+        hours=summary.duration_s / 3600,
+        calls=summary.calls,
+        examples=options.examples,
+        options="\n".join(lines),
+    )
+
+
+def _write_clips(
+    folder: Path, site: SyntheticSite, plans: Sequence[RecordingPlan]
+) -> None:
+    """Write a clip of each call in the plans, in a folder for each label."""
+    for plan in plans:
         for call in plan.calls.rows():
-            clips = folder / "clips" / call["label"]
+            clips = folder / call["label"]
             make_folder(clips)
             number = call["number"] + 1
             path = clips / f"clip-{plan.number + 1}-{number:02d}.wav"
             clip = make_clip(site, plan, call)
             _write_audio(path, [clip], site, "WAV")
-    return summary
 
 
 def _write_annotations(folder: Path, plans: Sequence[RecordingPlan]) -> None:
@@ -314,8 +325,8 @@ def _synthesise(
     purpose = f"{recording.part} voice"
     random = stream(site.seed, purpose, recording.number, call["number"])
     order = random.permutation(len(site.callers))
-    first = order[:4]
-    callers = [site.callers[index] for index in first]
+    # A call is by the first of them, a chorus by all four.
+    callers = [site.callers[index] for index in order[:4]]
     label = call["label"]
     duration_s = call["end_s"] - call["start_s"]
     dry = synthesise_call(label, callers, duration_s, site.rate_hz, random)

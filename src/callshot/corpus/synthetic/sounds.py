@@ -36,11 +36,19 @@ FORMANT_STEP = 0.45  # gain of each formant against the one below it
 RIPPLE = 0.55  # standard deviation of the gain at each third of an octave, in nepers
 RIPPLE_POINTS = 40  # thirds of an octave, beyond what any rate holds
 LEAK = 0.02  # gain of the tract outside its formants
+# Standard deviations over callers: of the logarithms of pitch and length of the tract, and of tilt.
+PITCH_SPREAD = 0.10
+TRACT_SPREAD = 0.12
+TILT_SPREAD = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """An individual relative to the mean; `ripple` is in nepers at each third of an octave."""
+    """An individual relative to the mean of its type.
+
+    `pitch` and `tract` are factors of the fundamental and of the length of the vocal tract. `tilt`
+    is added to how fast harmonics weaken. `ripple` is a gain in nepers at each third of an octave.
+    """
 
     pitch: float
     tract: float
@@ -79,11 +87,13 @@ def stream(seed: int, purpose: str, *numbers: int) -> Random:
 
 
 def draw_caller(random: Random) -> Caller:
-    """Draw one caller."""
+    """Draw one caller: all its deviations from the mean are normally distributed."""
+    pitch_nepers = PITCH_SPREAD * random.standard_normal()
+    tract_nepers = TRACT_SPREAD * random.standard_normal()
     return Caller(
-        pitch=np.exp(0.10 * random.standard_normal()),
-        tract=np.exp(0.12 * random.standard_normal()),
-        tilt=0.1 * random.standard_normal(),
+        pitch=np.exp(pitch_nepers),
+        tract=np.exp(tract_nepers),
+        tilt=TILT_SPREAD * random.standard_normal(),
         ripple=tuple(RIPPLE * random.standard_normal(RIPPLE_POINTS)),
     )
 
@@ -108,6 +118,7 @@ def draw_slow_noise(
     dtype: type[np.floating[Any]] = np.float64,
 ) -> Samples:
     """Draw Gaussian points, `points_hz` per second with deviation `scale`, joined by lines."""
+    # One point is at the first sample, one beyond the last, and one to spare.
     count = int(size / rate_hz * points_hz) + 3
     points = scale * random.standard_normal(count)
     step = dtype(points_hz / rate_hz)
@@ -120,7 +131,10 @@ def draw_slow_noise(
 def synthesise_call(
     label: str, callers: list[Caller], duration_s: float, rate_hz: int, random: Random
 ) -> Samples:
-    """Make a call with unit mean power by the first caller, or a chorus by all and others."""
+    """Make a call with unit mean power, by the first of the `callers`.
+
+    A chorus is by all of them, and by others if they are too few.
+    """
     size = max(1, round(duration_s * rate_hz))
     if label != CHORUS:
         return _synthesise(CALL_TYPES[label], callers[0], size, rate_hz, random)
@@ -136,7 +150,7 @@ def synthesise_call(
         if number < len(choir):
             length_share = random.uniform(0.5, 0.8)
             position = number / (len(choir) - 1)
-        elif random.random() < 0.8:
+        elif random.random() < 0.8:  # the first caller again
             labels = CHORUS_OTHERS
             length_share = random.uniform(0.25, 0.5)
             position = random.random()
@@ -158,6 +172,7 @@ def _synthesise(
     source = _draw_source(call_type, caller, size, rate_hz, random)
     envelope = _draw_envelope(call_type, size, rate_hz, random)
     source *= envelope.astype(np.float32)
+    # With a quarter of a second of silence, into which the end of the call rings.
     fft_size, frequency_hz = frequency_grid(size + rate_hz // 4, rate_hz)
     gain = _draw_tract_gain(call_type, caller, frequency_hz, random)
     call = apply_gain(source, gain, fft_size)
@@ -181,7 +196,7 @@ def _draw_envelope(
     corners = [0, attack, 1 - decay, 1]
     envelope = np.interp(time, corners, [0.1, 1, 1, 0.1])
     shimmer_hz = 12 + 40 * call_type["rough"]
-    shimmer = draw_slow_noise(size, rate_hz, shimmer_hz, random)
+    shimmer = draw_slow_noise(size, rate_hz, points_hz=shimmer_hz, random=random)
     shimmer_depth = 0.1 + 0.4 * call_type["rough"]
     envelope *= np.exp(shimmer_depth * shimmer)
     low_hz, high_hz = call_type.get("pulse_hz", (0.0, 0.0))
@@ -224,11 +239,10 @@ def _draw_tract_gain(
     return shaped
 
 
-def _draw_source(
+def _draw_fundamental_hz(
     call_type: CallType, caller: Caller, size: int, rate_hz: int, random: Random
-) -> Samples:
-    """Draw harmonics of a fundamental that follows the contour, roughened, with breath noise."""
-    # The fundamental of every sample: range, pitch, contour, vibrato and jitter.
+) -> FloatArray:
+    """Draw the fundamental at each sample: a pitch with a contour, vibrato and jitter."""
     low_hz, high_hz = call_type["f0_hz"]
     mean_hz = random.uniform(low_hz, high_hz)
     mean_hz *= caller.pitch
@@ -242,14 +256,20 @@ def _draw_source(
     cycles += random.random()
     vibrato = 0.02 * np.sin(2 * np.pi * cycles)
     jitter_depth = 0.01 + 0.05 * call_type["rough"]
-    wobble = draw_slow_noise(size, rate_hz, 25, random)
+    wobble = draw_slow_noise(size, rate_hz, points_hz=25, random=random)
     jitter = jitter_depth * wobble
-    change = 1 + sweep - sweep.mean()
-    change = change + vibrato + jitter
-    change = change.clip(0.4, 2.0)
-    f0_hz = mean_hz * change
+    sweep_around_mean = 1 + sweep - sweep.mean()
+    change = sweep_around_mean + vibrato + jitter
+    f0_hz: FloatArray = mean_hz * change.clip(0.4, 2.0)
+    return f0_hz
 
-    steps = f0_hz / rate_hz
+
+def _draw_source(
+    call_type: CallType, caller: Caller, size: int, rate_hz: int, random: Random
+) -> Samples:
+    """Draw harmonics of a fundamental that follows the contour, roughened, with breath noise."""
+    f0_hz = _draw_fundamental_hz(call_type, caller, size, rate_hz, random)
+    steps = f0_hz / rate_hz  # in cycles
     phase = np.cumsum(steps) + random.random()
     deviation = 0.08 * random.standard_normal()
     tilt = call_type["tilt"] + caller.tilt + deviation
@@ -268,13 +288,16 @@ def _draw_source(
 def read_wave(
     phase: FloatArray, tilt: float, highest_hz: float, rate_hz: int
 ) -> Samples:
-    """Return a wave of harmonics (amplitude n ** −tilt, as the rate allows) at phases in cycles."""
+    """Return a wave of harmonics, with amplitude n ** −tilt, at phases in cycles.
+
+    It has no harmonic above half of the rate when the fundamental is at `highest_hz`.
+    """
     harmonics = int(0.45 * rate_hz / highest_hz)
     harmonics = min(harmonics, WAVE_SIZE // 16)
-    last = max(1, harmonics) + 1
-    numbers = np.arange(1.0, last)
+    end = max(1, harmonics) + 1
+    numbers = np.arange(1.0, end)
     spectrum = np.zeros(WAVE_SIZE // 2 + 1)
-    spectrum[1:last] = numbers**-tilt
+    spectrum[1:end] = numbers**-tilt
     cycle: Samples = fft.irfft(spectrum).astype(np.float32)
     positions = phase * WAVE_SIZE
     entries = positions.astype(np.int64)
@@ -462,7 +485,7 @@ def draw_birds(
 ) -> Samples:
     """Draw `size` samples of bird song: phrases of some equal whistles, around `birds_hz`."""
     samples = np.zeros(size, np.float32)
-    phrases = birds_per_s * size / rate_hz / 4
+    phrases = birds_per_s * size / rate_hz / 4  # of four whistles, on average
     for _ in range(random.poisson(phrases)):
         first = int(random.uniform(0, size))  # sample of the next note
         notes = random.integers(2, 7)
@@ -531,56 +554,64 @@ def count_blocks(recording: RecordingPlan) -> int:
 
 
 def draw_conditions(seed: int, recording: RecordingPlan) -> Conditions:
-    """Draw levels of noise and birds for each second; showers and engines are of the day."""
-    size = count_blocks(recording) * BLOCK_S + FADE_S + 1
-    random = stream(seed, f"{recording.part} weather", recording.number)
-    second = np.arange(size, dtype=np.float64)
-    midnight = recording.start.replace(hour=0, minute=0, second=0, microsecond=0)
-    after_midnight = recording.start - midnight
-    first_s = after_midnight.total_seconds()
-    hour = (first_s + second) / 3600 % 24
-    angle_from_eight = np.pi * (hour - 8) / 12
-    afternoon = np.sin(angle_from_eight).clip(0)
-    weather_db = draw_slow_noise(size, 1, 1 / 1200, random, scale=3.0)
-    gusts_db = 2.5 * random.standard_normal(size)
-    wind_db = WIND_DB + 8 * afternoon + weather_db + gusts_db
-    angle_from_midnight = np.pi * hour / 12
-    night = np.cos(angle_from_midnight).clip(0)
-    swell_db = draw_slow_noise(size, 1, 1 / 10, random, scale=1.5)
-    insects_db = INSECTS_DB + 12 * night + swell_db
-    floor_db = np.full(size, FLOOR_DB)
-    levels_db = {"floor": floor_db, "wind": wind_db, "insects": insects_db}
-    levels = {}
-    for name, level_db in levels_db.items():
-        level = 10 ** (level_db / 20)
-        levels[name] = level.astype(np.float32)
+    """Draw levels of noise and birds for each second, and the engines that pass."""
+    # Also at the end of the last second: in between, levels are interpolated.
+    count = count_blocks(recording) * BLOCK_S + FADE_S + 1
+    second = np.arange(count, dtype=np.float64)  # since the recording began
+    day = recording.start.replace(hour=0, minute=0, second=0, microsecond=0)
+    since_midnight = recording.start - day
+    hour = (since_midnight.total_seconds() + second) / 3600 % 24
     from_dawn = (hour - 6.5) / 1.5
     from_dusk = hour - 18
     at_dawn = np.exp(-(from_dawn**2))
     at_dusk = np.exp(-(from_dusk**2))
     birds_per_s = 0.02 + 0.8 * at_dawn + 0.3 * at_dusk
-
-    # A shower may have begun on the day before the recording.
-    levels["rain"] = np.zeros(size, np.float32)
-    engines = []
+    random = stream(seed, f"{recording.part} weather", recording.number)
+    levels = _draw_levels(hour, random)
+    levels["rain"] = np.zeros(count, np.float32)
+    engines: list[Engine] = []
+    # Recordings of one day share its showers and engines. A shower may have begun the day before.
     end = recording.start + timedelta(seconds=recording.duration_s)
     day_before = recording.start.toordinal() - 1
-    for day in range(day_before, end.toordinal() + 1):
-        after_start = datetime.fromordinal(day) - recording.start
-        begin_s = after_start.total_seconds()
-        of_day_s = second - begin_s  # time of the day, of each second
-        random = stream(seed, "showers", day)
-        for _ in range(random.poisson(SHOWERS_PER_DAY)):
-            shower = _draw_shower(of_day_s, random)
+    for day_number in range(day_before, end.toordinal() + 1):
+        since_start = datetime.fromordinal(day_number) - recording.start
+        midnight_s = since_start.total_seconds()  # in the recording; negative before it
+        shower_random = stream(seed, "showers", day_number)
+        for _ in range(shower_random.poisson(SHOWERS_PER_DAY)):
+            shower = _draw_shower(second - midnight_s, shower_random)
             levels["rain"] = np.maximum(levels["rain"], shower)
-        random = stream(seed, "engines", day)
-        for _ in range(random.poisson(ENGINES_PER_DAY)):
-            engine = _draw_engine(begin_s, random)
+        engine_random = stream(seed, "engines", day_number)
+        for _ in range(engine_random.poisson(ENGINES_PER_DAY)):
+            engine = _draw_engine(midnight_s, engine_random)
             reach_s = ENGINE_REACH * engine.length_s
-            last_s = recording.duration_s + reach_s
-            if -reach_s < engine.peak_s < last_s:
+            if -reach_s < engine.peak_s < recording.duration_s + reach_s:
                 engines.append(engine)
     return Conditions(levels, birds_per_s, tuple(engines))
+
+
+def _draw_levels(hour: FloatArray, random: Random) -> dict[str, Samples]:
+    """Draw the level of each kind of noise but rain, at seconds with these hours of the day."""
+    count = hour.size
+    angle_from_eight = np.pi * (hour - 8) / 12
+    afternoon = np.sin(angle_from_eight).clip(0)
+    weather_db = draw_slow_noise(
+        count, rate_hz=1, points_hz=1 / 1200, random=random, scale=3.0
+    )
+    gusts_db = 2.5 * random.standard_normal(count)
+    wind_db = WIND_DB + 8 * afternoon + weather_db + gusts_db
+    angle_from_midnight = np.pi * hour / 12
+    night = np.cos(angle_from_midnight).clip(0)
+    swell_db = draw_slow_noise(
+        count, rate_hz=1, points_hz=1 / 10, random=random, scale=1.5
+    )
+    insects_db = INSECTS_DB + 12 * night + swell_db
+    floor_db = np.full(count, FLOOR_DB)
+    levels_db = {"floor": floor_db, "wind": wind_db, "insects": insects_db}
+    levels = {}
+    for name, level_db in levels_db.items():
+        level = 10 ** (level_db / 20)
+        levels[name] = level.astype(np.float32)
+    return levels
 
 
 def _draw_shower(of_day_s: FloatArray, random: Random) -> Samples:
@@ -595,7 +626,10 @@ def _draw_shower(of_day_s: FloatArray, random: Random) -> Samples:
 
 
 def _draw_engine(midnight_s: float, random: Random) -> Engine:
-    """Draw an engine that passes; its day begins at `midnight_s` of the recording."""
+    """Draw an engine that passes on a day, which begins at the second `midnight_s` of a recording.
+
+    `peak_s` is a second of the recording too.
+    """
     return Engine(
         peak_s=midnight_s + 3600 * random.uniform(*ENGINE_HOURS),
         length_s=random.uniform(*ENGINE_S),
@@ -648,7 +682,7 @@ def make_background(
     samples = np.zeros(size, np.float32)
     white = random.standard_normal(size + 2, np.float32)
     spectrum = white.view(np.complex64)
-    # The level of every sample between those of whole seconds.
+    # The level of every sample between those of whole seconds, also of the end of the last one.
     ramp = np.arange(rate_hz, dtype=np.float32)
     ramp /= np.float32(rate_hz)
     seconds = slice(start_s, end_s + FADE_S + 1)
