@@ -85,13 +85,7 @@ class Reader(FrameReader):
         check_range("rate_hz", rate_hz, *RATES_HZ, "Hz")
         check_channel_rule(channel_rule)
         recording = self.recording
-        channel = None  # the mean of all channels
-        if channel_rule != "mean":
-            number = 1 if channel_rule == "first" else int(channel_rule)
-            if number > recording.channels:
-                count = count_text(recording.channels, "channel")
-                raise self.error(f"expected a channel {number}, got {count}")
-            channel = number - 1
+        channel = self._find_channel(channel_rule)
         if not -math.inf < start_s < end_s < math.inf:
             raise self.error(
                 f"expected a span that ends after it starts, got {start_s} s to {end_s} s"
@@ -123,6 +117,16 @@ class Reader(FrameReader):
         start = first_sample - begin_sample + margin
         stop = last_sample - begin_sample + margin
         return np.asarray(filtered[start:stop], np.float32)
+
+    def _find_channel(self, channel_rule: str) -> int | None:
+        """Return the index of the channel to read; None stands for the mean of all."""
+        if channel_rule == "mean":
+            return None
+        number = 1 if channel_rule == "first" else int(channel_rule)
+        if number > self.recording.channels:
+            count = count_text(self.recording.channels, "channel")
+            raise self.error(f"expected a channel {number}, got {count}")
+        return number - 1
 
     def _read_samples(
         self, first_sample: int, last_sample: int, rate_hz: int, channel: int | None
@@ -187,7 +191,11 @@ class Reader(FrameReader):
 
 
 def _find_aligned_sample(sample: int, ratio: Fraction) -> int:
-    """Return the last sample up to `sample` at a frame, or the one nearest to a frame."""
+    """Return the last sample up to `sample` that is at the time of a frame.
+
+    If none of the GRID samples before is, return the one that is nearest to a frame. `ratio` is
+    frames per sample.
+    """
     if sample <= 0:
         return 0
     step = ratio.denominator  # every so many samples, one coincides with a frame
@@ -220,7 +228,7 @@ def design_filter(low_hz: float, high_hz: float, rate_hz: int) -> NDArray[np.flo
     width_hz = edges_hz[0] * TRANSITION
     length, beta = kaiserord(STOPBAND_DB, width_hz / (rate_hz / 2))
     taps = firwin(
-        length | 1,
+        length | 1,  # odd
         edges_hz,
         window=("kaiser", beta),
         pass_zero=low_hz <= 0,

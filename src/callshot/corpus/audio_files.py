@@ -261,11 +261,13 @@ class FrameReader:
                         yield first, cached
                         first += len(cached)
             if first < last:
-                frames = 0  # a seek reads little, in some places
+                frames_ahead = (
+                    0  # to be read in order; a seek reads little, in some places
+                )
                 if self._is_sequential:  # all frames before the first are read too
                     is_behind = first < self._position
-                    frames = last if is_behind else last - self._position
-                self._expect(frames)
+                    frames_ahead = last if is_behind else last - self._position
+                self._expect(frames_ahead)
                 self._move_to(first)
                 self._expect(last - first)
             while first < last:
@@ -279,7 +281,9 @@ class FrameReader:
             position = 0
             if not self._is_sequential:
                 position = first - first % SEQUENTIAL_BLOCK_FRAMES
-            end_frame = self._decode(position, last, SEQUENTIAL_BLOCK_FRAMES)
+            end_frame = self._decode(
+                position, last, block_frames=SEQUENTIAL_BLOCK_FRAMES
+            )
             rate_hz = self.recording.rate_hz
             raise DamagedAudio(
                 f"{self._name}: cannot read {first / rate_hz:.2f} s to {last / rate_hz:.2f} s: "
@@ -380,12 +384,13 @@ class FrameReader:
         """Count frames by decoding, or in a FLAC file up to damage; `frames`: by the header."""
         if is_unknown:
             # What follows damage counts as beyond the end of the recording.
-            count = self._decode(0, ENDLESS_FRAMES, BLOCK_FRAMES)
+            decode = partial(self._decode, 0, ENDLESS_FRAMES, block_frames=BLOCK_FRAMES)
+            count = decode()
             if count >= frames:
                 # libsndfile stops at the announced length: decode again with a mended header.
                 self._mend = MendedFile
                 with suppress(InputError):  # some MP3 files are known by their suffix
-                    count = max(count, self._decode(0, ENDLESS_FRAMES, BLOCK_FRAMES))
+                    count = max(count, decode())
                 self._mend = None
             return count
         if self._is_damaged(frames - 1):
@@ -393,8 +398,8 @@ class FrameReader:
             return bisect_left(range(frames - 1), True, key=self._is_damaged)
         return frames
 
-    def _decode(self, position: int, last: int, size: int) -> int:
-        """Decode up to `last`, drop the audio, and return the frame where decoding ended."""
+    def _decode(self, position: int, last: int, *, block_frames: int) -> int:
+        """Decode from `position` up to `last` without keeping audio; return where it ended."""
         with (
             self._open_apart(self._open) as handle,
             suppress(soundfile.SoundFileError),  # the damage
@@ -402,7 +407,7 @@ class FrameReader:
             if position > 0 and handle.seek(position) != position:
                 return position
             while position < last:
-                count = min(size, last - position)
+                count = min(block_frames, last - position)
                 block = handle.read(count, dtype="float32")
                 if self._is_sequential and HOLE_MESSAGE in handle.extra_info:
                     break
@@ -458,7 +463,7 @@ class FrameReader:
 
     def _is_damaged(self, frame: int) -> bool:
         """Return whether one frame cannot be decoded."""
-        return self._decode(frame, frame + 1, 1) <= frame
+        return self._decode(frame, frame + 1, block_frames=1) <= frame
 
     def _check_stream(self) -> None:
         """Raise the error that reading a remote file had; libsndfile takes it for the end."""

@@ -42,7 +42,7 @@ def mix_example(
     rate_hz: int,
     snrs_db: Sequence[float] = SNRS_DB,
 ) -> list[Signal]:
-    """Mix a call once at each ratio into backgrounds that its `name` alone decides."""
+    """Mix a call at each ratio into a background; which ones, its `name` alone decides."""
     numbers = choose_backgrounds(name, len(snrs_db), len(backgrounds))
     mixed = []
     for number, snr_db in zip(numbers, snrs_db, strict=True):
@@ -50,8 +50,8 @@ def mix_example(
     return mixed
 
 
-def choose_backgrounds(name: str, count: int, backgrounds: int) -> list[int]:
-    """Draw the numbers of `count` out of `backgrounds` backgrounds, for the call `name`.
+def choose_backgrounds(name: str, count: int, available: int) -> list[int]:
+    """Draw `count` of the numbers of `available` backgrounds, for the call `name`.
 
     None is drawn twice while there are enough. The name is the seed: the same name always has the
     same backgrounds.
@@ -63,7 +63,7 @@ def choose_backgrounds(name: str, count: int, backgrounds: int) -> list[int]:
 
     key = streams.make_stream(0, "site", streams.key(name))
     random = np.random.Generator(np.random.Philox(int(key)))
-    order = random.permutation(backgrounds)
+    order = random.permutation(available)
     return np.resize(order, count).tolist()
 
 
@@ -109,7 +109,10 @@ def _energy_spectrum(signal: Signal) -> FloatArray:
 
 
 def find_band(energy: FloatArray, step_hz: float) -> slice:
-    """Return the bins from the 5 % to the 95 % frequency, at least a third of an octave."""
+    """Return the bins in which the energy grows from 5 % to 95 %, at least a third of an octave.
+
+    `energy` is that of each bin, `step_hz` the width of a bin.
+    """
     cumulative = np.cumsum(energy)
     total = cumulative[-1]
     limits = np.array(ENERGY_SHARES) * total
@@ -168,7 +171,10 @@ def background_spans(spans: Spans) -> Spans:
 
 
 def mix_spans(spans: Spans, folder: Path, snrs_db: Sequence[float]) -> Spans:
-    """Return spans mixed with each ratio, `mixed_from` a row of `spans`; no call is mixed yet."""
+    """Return each span once for each ratio, with the background to mix it into.
+
+    It is mixed when its audio is loaded. `mixed_from` is its row in `spans`.
+    """
     quiet, durations_s = find_quiet_spans(folder, spans)
     starts = list(zip(quiet.paths, quiet["start_s"], strict=True))
     rows = []
@@ -213,7 +219,7 @@ def find_quiet_spans(folder: Path, calls: Spans) -> tuple[Spans, dict[str, float
         {"recording": paths[number], "start_s": start_s, "end_s": start_s + SPAN_S}
         for number, start_s in starts
     ]
-    call = next(calls.rows())
+    call = next(calls.rows())  # all calls are read in the same way
     spans = Spans.from_rows(rows, root=library.root).with_columns(
         rate_hz=call["rate_hz"], channel_rule=call["channel_rule"]
     )

@@ -30,7 +30,10 @@ def measure_spectrogram(
     width: int,
     window_s: float,
 ) -> FloatArray:
-    """Return the level of each pixel in dB, (height, width), the highest frequencies first."""
+    """Return the level of each pixel in dB, (height, width), the highest frequencies first.
+
+    `edges_hz` are the limits of the rows of pixels, one more than rows, in rising order.
+    """
     samples = len(signal)
     window = count_window(window_s, rate_hz)
     # Each column is the mean of so many frames, at most half a window apart.
@@ -75,7 +78,7 @@ def measure_frames(
     edges_hz: FloatArray,
     frames: int,
 ) -> FloatArray:
-    """Return levels in dB, (height, columns); a column is the mean of that many frames in turn.
+    """Return levels in dB, (height, columns); each column is the mean of the next `frames` frames.
 
     `windows` (n, samples) are pieces of the signal; frame i is windows[window_of_frame[i]].
     """
@@ -104,7 +107,10 @@ def measure_frames(
 
 
 def _pool_bins(bins: FloatArray, edges: FloatArray) -> FloatArray:
-    """Return rows of pixels, the highest first, as means of bins or interpolated between two."""
+    """Return rows of pixels, the highest first, as means of bins or interpolated between two.
+
+    `bins` are powers, (bins, columns); `edges` the limits of the rows, counted in bins.
+    """
     # Interpolate at the middle of every row.
     last = len(bins) - 1
     middles = (edges[:-1] + edges[1:]) / 2
