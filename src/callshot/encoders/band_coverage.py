@@ -179,6 +179,7 @@ def resolve_speeds(
             if not can_join:
                 speeds = [max(speeds, key=lambda speed: abs(math.log2(speed)))]
             specs_at_speeds = [spec.at_speed(speed) for speed in speeds]
+        # A chosen speed may also have been given as a number, as in speed=2+auto.
         specs += [encoder for encoder in specs_at_speeds if encoder not in specs]
     return JoinedEncoder(tuple(specs), joined_encoder.scale)
 
@@ -256,12 +257,7 @@ def measure_coverage(
     # Read some segments at the full rate of their recordings, to see what the rate of the segments
     # loses.
     sample = sample_spans(segments)
-    recording_rates_hz = {}  # of recordings that can be read
-    sources = dict(zip(sample.paths, sample["source_rate_hz"], strict=True))
-    for path, source_rate_hz in sources.items():
-        with suppress(CallshotError):  # a reject, which reading reports
-            recording = probe(sample.root / path, path, source_rate_hz)
-            recording_rates_hz[path] = round(recording.rate_hz)
+    recording_rates_hz = _find_rates_hz(sample)
     pairs = zip(sample.paths, sample["rate_hz"], strict=True)
     full_rates_hz = [recording_rates_hz.get(path, rate_hz) for path, rate_hz in pairs]
     spectra = measure_spectra(sample.with_columns(rate_hz=full_rates_hz), threads)
@@ -275,6 +271,17 @@ def measure_coverage(
     if highest_hz > rate_hz:
         lost = spectra.share(rate_hz / 2, highest_hz)
     return BandCoverage(pl.DataFrame(rows, SCHEMA), spectra, lost, rate_hz)
+
+
+def _find_rates_hz(spans: Spans) -> dict[str, int]:
+    """Return the sample rate of each recording of some spans, by path, if it can be read."""
+    rates_hz = {}
+    sources = dict(zip(spans.paths, spans["source_rate_hz"], strict=True))
+    for path, source_rate_hz in sources.items():
+        with suppress(CallshotError):  # a reject, which reading reports
+            recording = probe(spans.root / path, path, source_rate_hz)
+            rates_hz[path] = round(recording.rate_hz)
+    return rates_hz
 
 
 def _coverage_rows(

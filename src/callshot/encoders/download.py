@@ -83,7 +83,7 @@ def download(
     *,
     resume: bool = False,
 ) -> None:
-    """Write the file at `url` to `part`; retry lost connections.
+    """Write the file at `url`, of `size` bytes if that is known, to `part`; retry lost connections.
 
     With `resume`, a retry continues where an earlier download ended; the caller compares a
     checksum, which differs if the file changed meanwhile. A file of another length than `size` is
@@ -112,17 +112,22 @@ def download(
 def _append_bytes(
     url: str, part: Path, start: int, progress: ByteProgress, size: int | None
 ) -> None:
-    """Read a file from byte `start` on over one connection, and append it to `part`."""
+    """Read a file from byte `start` on over one connection, and append it to `part`.
+
+    A server that sends the whole file instead makes `part` anew.
+    """
     host = urlsplit(url).netloc
     with open_url(url, start, part) as response:
         if response.status != 206:  # "partial content"; else the whole file comes
             start = 0
         total = size if response.length is None else start + response.length
+        # The last chunk says that it is the last, so a chunked response needs no length.
         if total is None and not response.chunked:
             raise InputError(
                 f"{host}: does not say how long {url} is; an incomplete file would go unnoticed"
             )
-        if None not in (total, size) and total != size:
+        both_known = total is not None and size is not None
+        if both_known and total != size:
             raise InputError(f"{host}: expected {size} bytes, {url} has {total}")
         limit = total or MAX_BYTES
         length = start
@@ -150,9 +155,10 @@ def _read_chunk(response: HTTPResponse) -> bytes:
 
 
 def open_url(url: str, start: int, part: Path) -> HTTPResponse:
-    """Open a URL, from byte `start` on; a lost connection may succeed at the next attempt.
+    """Open a URL, from byte `start` on.
 
-    If the server has no byte there (status 416), the unfinished file `part` is removed.
+    Raise _ConnectionLostError where another attempt may succeed, otherwise InputError. If the
+    server has no byte there (status 416), the unfinished file `part` is removed.
     """
     host = urlsplit(url).netloc
     request = Request(url, headers={"User-Agent": f"callshot/{__version__}"})
@@ -219,7 +225,10 @@ def download_kaggle_file(handle: str, member: str, folder: Path) -> Path:
 def _run_program(
     command: Sequence[str], folder: Path, **variables: str
 ) -> tuple[str, str]:
-    """Run a program that downloads to a folder; return its output, and its last error."""
+    """Run a program that downloads to a folder; return its output, and its last error.
+
+    The output is empty if it failed. `variables` are of its environment.
+    """
     program = subprocess.run(
         command,
         env={**os.environ, "TMPDIR": str(folder), **variables},

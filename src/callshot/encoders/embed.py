@@ -64,6 +64,9 @@ Embedded = tuple[str, Float32Array | None, Float32Array | None]
 """The key of a span's audio, and its vector and sequence; None where these are known."""
 Results = Generator[tuple[int, Embedded | InputError], None, None]
 """The rows of spans, in any order, each with its result."""
+Submitted = Generator[tuple[int, tuple[str, PreparedSegment] | InputError], None, None]
+"""The rows of spans that the model works on, each with the key of its audio and the model's input,
+or with the error of reading it."""
 WriteSequences = Callable[[Sequence[str], Iterator[Float32Array]], object]
 """Called with the names of spans and their sequences."""
 
@@ -256,7 +259,10 @@ def embed_spans(
     """
     encode = partial(encode_spans, threads=threads, is_known=store.has)
     with Workers(encoder) as workers:
-        run = partial(run_here, workers, encode)
+
+        def run(units: Sequence[Unit]) -> Iterator[tuple[int, Any]]:
+            return run_here(workers, encode, units)
+
         return _embed_missing(spans, encoder.spec.name, store, run, progress)
 
 
@@ -268,7 +274,7 @@ def _embed_missing(
     progress: Progress,
     max_spans: int | None = None,
 ) -> tuple[list[str | None], list[Reject]]:
-    """Encode the spans that the store does not have, as `embed_spans` does.
+    """Encode the spans that the store does not have; return keys and rejects as `embed_spans` does.
 
     `name` is the encoder, for progress. `run` encodes units of work, and yields the number of a
     unit with each of its results. A unit has up to `max_spans` of one recording; without a limit,
@@ -285,13 +291,7 @@ def _embed_missing(
     groups = [missing] if missing else []  # the rows of spans of each unit
     if max_spans is not None:
         spans = replace(spans, root=spans.root.absolute())  # workers have other folders
-        rows_by_path = defaultdict[str, list[int]](list)
-        for row in missing:
-            rows_by_path[paths[row]].append(row)
-        groups = []
-        for _, rows in sorted(rows_by_path.items()):
-            starts = range(0, len(rows), max_spans)
-            groups += [rows[start : start + max_spans] for start in starts]
+        groups = _group_by_recording(missing, paths, max_spans)
     units = []
     for rows in groups:
         size = float(durations_s[rows].sum())
@@ -331,6 +331,20 @@ def _embed_missing(
     return keys, sorted(rejects, key=lambda reject: reject.row or 0)
 
 
+def _group_by_recording(
+    rows: Sequence[int], paths: Sequence[str], max_rows: int
+) -> list[list[int]]:
+    """Return rows in groups of one recording and at most `max_rows`; `paths` are of all rows."""
+    rows_by_path = defaultdict[str, list[int]](list)
+    for row in rows:
+        rows_by_path[paths[row]].append(row)
+    groups = []
+    for _, of_path in sorted(rows_by_path.items()):
+        starts = range(0, len(of_path), max_rows)
+        groups += [of_path[start : start + max_rows] for start in starts]
+    return groups
+
+
 def encode_spans(
     workers: Workers,
     spans: Spans,
@@ -362,37 +376,35 @@ def encode_spans(
         rate_hz = span["rate_hz"]
         return f"{audio_key(signal)}@{rate_hz}", encoder.prepare(signal, rate_hz)
 
-    def submit() -> Generator[
-        tuple[int, tuple[str, PreparedSegment] | InputError], None, None
-    ]:
-        """Yield the row of each span with its key and input, or its error."""
+    def load_and_submit() -> Submitted:
+        """Load spans, and give their audio to the model where it is new; yield every row."""
         loaded = load_spans(ordered, threads=threads, ahead=ahead, prepare=prepare)
         with closing(loaded):
             for row, (_, result) in zip(order.tolist(), loaded, strict=True):
                 if not isinstance(result, InputError):
-                    key, item = result
+                    key, prepared = result
                     if key not in outputs and key not in encoded and not is_known(key):
-                        outputs[key] = workers.submit(item)
+                        outputs[key] = workers.submit(prepared)
                 yield row, result
 
-    with closing(submit()) as submitted:
+    with closing(load_and_submit()) as submitted:
         for row, result in keep_ahead(submitted, workers.ahead):
             if isinstance(result, InputError):
                 yield row, result
                 continue
-            key, item = result
+            key, prepared = result
             if key not in outputs:  # the store or an earlier result has the vector
                 yield row, (key, None, None)
                 continue
             try:
                 output = outputs[key]()
-            except InputError as error:
+            except InputError as error:  # also for other spans with this audio
                 yield row, error
                 continue
             del outputs[key]
             encoded.add(key)
             sequence = output if encoder.sequences else None
-            yield row, (key, encoder.pool(item, output), sequence)
+            yield row, (key, encoder.pool(prepared, output), sequence)
 
 
 def encode_on_worker(workers: Workers, spans: Spans) -> Results:

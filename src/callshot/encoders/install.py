@@ -37,7 +37,7 @@ from callshot.encoders.weights import (
 from callshot.encoders.windows import Float32Array, make_test_sounds
 from callshot.errors import InputError
 from callshot.files import replace_file
-from callshot.records import Progress, no_progress
+from callshot.records import Progress, no_progress, scale_progress
 
 Vectors = dict[str, Float32Array]
 
@@ -86,6 +86,7 @@ def list_needs(spec: EncoderSpec) -> list[str]:
         for weight in (*spec.weights, *spec.alternatives)
         if find_weight(spec.weights_name, weight) is not None
     }
+    # Only torch can run weights if all that are here are for torch.
     needs_torch = bool(present) and all(weight.is_for_torch for weight in present)
     needs = install_commands(spec, torch=needs_torch)
     if not present.issuperset(spec.weights) and present.isdisjoint(spec.alternatives):
@@ -98,7 +99,7 @@ def list_needs(spec: EncoderSpec) -> list[str]:
 
 def install_commands(spec: EncoderSpec, *, torch: bool) -> list[str]:
     """Return the command that installs each missing extra of an encoder, also torch if asked."""
-    extras = {spec.extra: spec.packages}
+    extras = {spec.extra: spec.packages}  # without an extra, there are no packages
     if torch:
         extras[TORCH_EXTRA] = TORCH_PACKAGES
     return [
@@ -147,9 +148,7 @@ def download_weights(
     def fetch(staged: str, weight: Weight) -> None:
         """Download a weight into the staging folder; an error says how to import it instead."""
         try:
-            get_weight(
-                staged, weight, lambda share, what: progress(share / len(weights), what)
-            )
+            get_weight(staged, weight, scale_progress(progress, 1 / len(weights)))
         except InputError as error:
             raise InputError(
                 f"{name}: {error}; try again, or get it elsewhere and import it: "
@@ -226,6 +225,7 @@ def _install(
             if weight.sha256 is None and not replace_first:
                 _check_first_use(name, weight, source, target)
         try:
+            # The same encoder, with the weights in the staging folder.
             vectors = compute_vectors(replace(spec, weights_of=staged))
             if len({vector.tobytes() for vector in vectors.values()}) == 1:
                 raise InputError(f"{spec.name}: every test sound has the same vector")
@@ -293,6 +293,7 @@ def stage_weights(encoder: str) -> Iterator[str]:
 
 def _empty(folder: Path) -> None:
     """Remove a folder of new weights with everything in it but unfinished downloads."""
+    # In reverse order, what is in a folder comes before the folder.
     for path in [*sorted(folder.rglob("*"), reverse=True), folder]:
         if path.is_dir() and not path.is_symlink():
             if not any(path.iterdir()):

@@ -191,7 +191,10 @@ def join_tables(
     joined_encoder: JoinedEncoder,
     device: str = "cpu",
 ) -> Vectors:
-    """Join the vectors of several specs side by side, for the segments that all of them have."""
+    """Join the vectors of several specs side by side, for the segments that all of them have.
+
+    `encoder` is the name of the result; `device` decides which weights are in its fingerprint.
+    """
     names = frozenset(tables[0].segment)
     for table in tables[1:]:
         names = names.intersection(table.segment)

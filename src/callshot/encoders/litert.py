@@ -126,9 +126,12 @@ def expose_tensor(source: Path, target: Path, tensor: str) -> None:
 
 
 def _shorten(table: Any, field: int, length: int) -> None:
-    """Cut a vector, at a place in the vtable of a FlatBuffer, by overwriting its length."""
+    """Shorten a list in a table of a FlatBuffer, by overwriting the length stored before it.
+
+    FlatBuffers call such a list a vector; `field` is its place in the vtable of the table.
+    """
     reader = table._tab
-    offset = reader.Offset(field)
+    offset = reader.Offset(field)  # 0: the table does not have it
     if offset and reader.VectorLen(offset) > length:
         length_position = reader.Vector(offset) - 4  # in the 4 bytes before the values
         struct.pack_into("<I", reader.Bytes, length_position, length)

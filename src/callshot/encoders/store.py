@@ -368,7 +368,7 @@ def _list_encoders(folder: Path) -> list[Path]:
 def verify_store(folder: Path, *, repair: bool = False) -> Iterator[Finding]:
     """Yield the state of each file of a store; with `repair`, set damaged ones aside."""
     encoders = _list_encoders(folder)
-    if folder not in encoders:
+    if folder not in encoders:  # a whole store
         for path in sorted(folder.iterdir()):
             if path not in encoders:
                 yield Finding(path, "not from callshot")

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -131,8 +131,8 @@ class Workers:
                 return np.stack(vectors)
 
             return wait
-        whole = replace(options, remainder="extend")
-        rows = np.concatenate([split_windows(window, whole) for window in windows])
+        # None is longer than a window of the model, so each becomes one row.
+        rows = np.concatenate([split_windows(window, options) for window in windows])
         return self.submit(PreparedSegment(rows, np.ones(len(rows))))
 
     def _run(self, batch: Float32Array) -> Float32Array:
