@@ -189,6 +189,7 @@ def find_recordings(folder: Path, *, follow_links: bool = False) -> Library:
             paths.append(path.relative_to(folder).as_posix())
         else:
             rejects.append(Reject(str(path), None, reason))
+    # A folder in a store keeps what the listing said about its files.
     root = to_path(folder.with_listing(files)) if is_remote(folder) else folder
     return Library(root, tuple(paths), tuple(rejects))
 
@@ -469,26 +470,17 @@ def read_corpus_annotations(
     check_exists(path, "a file or folder of annotations")
     result = CorpusAnnotations(library)
     if path.is_dir():
-        follow_links = annotation_options.follow_links
-        excluded = annotation_options.exclude
-        files = [
-            *find_input_files(
-                path,
-                detections=annotations is not None,
-                exclude=excluded,
-                follow_links=follow_links,
-            )
-        ]
+        found = find_input_files(
+            path,
+            detections=annotations is not None,
+            exclude=annotation_options.exclude,
+            follow_links=annotation_options.follow_links,
+        )
+        files = [*found]
         if annotations is None and library.is_single:
-            # One recording was given: keep the files beside it that belong to no other recording.
-            neighbours = find_recordings(library.root, follow_links=follow_links)
-            beside = [path for path in files if path.parent == library.root]
-            files = []
-            for file_path in beside:
-                with suppress(InputError):  # of no recording, or of several
-                    recording = neighbours.pair(PurePosixPath(file_path.name))
-                    if recording == library.paths[0]:
-                        files.append(file_path)
+            files = _select_files_beside(
+                library, files, follow_links=annotation_options.follow_links
+            )
         _read_folder(result, path, files, format, annotation_options, progress)
     else:
         file = read_annotations(path, format, annotation_options)
@@ -513,6 +505,21 @@ def read_corpus_annotations(
         f"{path}: no annotations found; give them with --annotations, or mark calls with "
         f"callshot label {library.root}"
     )
+
+
+def _select_files_beside(
+    library: Library, files: Iterable[Path], *, follow_links: bool
+) -> list[Path]:
+    """Return the files beside a single recording that belong to it and to no other recording."""
+    neighbours = find_recordings(library.root, follow_links=follow_links)
+    selected = []
+    for path in files:
+        if path.parent != library.root:
+            continue
+        with suppress(InputError):  # of no recording, or of several
+            if neighbours.pair(PurePosixPath(path.name)) == library.paths[0]:
+                selected.append(path)
+    return selected
 
 
 def refuse_labels(annotations: Path, recordings: Path) -> None:
@@ -568,23 +575,13 @@ def _read_folder(
     for path in files:
         progress(1 / len(files), "reading annotations")
         file = None
+        reason = skip_reason(path, folder, follow_links=annotation_options.follow_links)
         try:
-            reason = skip_reason(
-                path, folder, follow_links=annotation_options.follow_links
-            )
             if reason is None:
-                recognised = recognise(path, annotation_options)
-                name = recognised[0].name if recognised else ""
-                is_match = recognised is not None and format in ("auto", name)
-                is_other = format != "auto" and name not in ("", "csv", format)
-                # Some formats cannot be recognised by their content.
-                may_match = format != "auto" and not is_other and path in likely
-                if is_match or may_match:
-                    file = read_annotations(path, format, annotation_options)
-                elif is_other:
-                    reason = f"its format is {name}, not {format}"
-                else:
-                    reason = UNRECOGNISED
+                is_likely = path in likely
+                reason = _why_not_read(path, is_likely, format, annotation_options)
+            if reason is None:
+                file = read_annotations(path, format, annotation_options)
         except InputError as error:
             reason = str(error).removeprefix(f"{path}: ")
         if file is not None:
@@ -603,42 +600,67 @@ def _read_folder(
             )
 
 
+def _why_not_read(
+    path: Path, is_likely: bool, format: str, annotation_options: AnnotationOptions
+) -> str | None:
+    """Return why a file has no annotations in a format, which may be "auto"; None if it may.
+
+    Some formats cannot be recognised by their content: if the user names one, a file that
+    `is_likely`, by its suffix, is read unless it is recognised as something else. Any table may be
+    recognised as CSV.
+    """
+    recognised = recognise(path, annotation_options)
+    found = recognised[0].name if recognised else ""
+    if found and format in ("auto", found):
+        return None
+    if format == "auto":
+        return UNRECOGNISED
+    if found not in ("", "csv"):
+        return f"its format is {found}, not {format}"
+    return None if is_likely else UNRECOGNISED
+
+
 def _reject_namesakes(result: CorpusAnnotations) -> None:
-    """Reject rows whose name has folders that the path lacks, if other rows name it otherwise."""
-    # By path of a recording, and by each name that rows give it: folders that the path lacks.
-    unmatched = defaultdict[str, dict[str, str]](dict)
+    """Reject rows that name a recording under folders of their own, if other rows do otherwise.
+
+    A name may have folders above those of the path that was found for it. `site 1/a.wav` and
+    `site 2/a.wav` may both have been found as `a.wav`, and be two recordings. Only a name whose
+    folders end in that of the recordings is certain.
+    """
+    # By path of a recording, and by each name that rows give it: folders above those of the path.
+    folders_above = defaultdict[str, dict[str, str]](dict)
     for row in result.rows:
         path = row["path"]
         name = row["path_written"] or ""
         *folders, _ = _normalise(name.strip().replace("\\", "/")).split("/")
         count = max(0, len(folders) - path.count("/"))
-        unmatched[path][name] = "/".join(folders[:count])
+        folders_above[path][name] = "/".join(folders[:count])
     root_name = result.library.root.absolute().name.casefold()
-    rows = []
-    guesses: dict[str, str] = {}  # by path: the first name that has other folders
+    kept = []
+    guesses: dict[str, str] = {}  # by path: the first name that is not certain
     for row in result.rows:
         path = row["path"]
         name = row["path_written"] or ""
-        missing = unmatched[path][name]
-        _, _, innermost = missing.rpartition("/")
-        if not missing or innermost == root_name:
-            rows.append(row)
+        above = folders_above[path][name]
+        _, _, innermost = above.rpartition("/")
+        if not above or innermost == root_name:
+            kept.append(row)
             continue
         guesses.setdefault(path, name)
-        others = [
+        other_names = [
             other
-            for other, other_folders in unmatched[path].items()
-            if other and other_folders != missing
+            for other, other_above in folders_above[path].items()
+            if other and other_above != above
         ]
-        if others:
+        if other_names:
             reason = (
                 f"{name} may be another recording than {path}, which other rows call "
-                f"{min(others)}"
+                f"{min(other_names)}"
             )
             result.rejects.append(reject_row(row, reason))
         else:
-            rows.append(row)
-    result.rows = rows
+            kept.append(row)
+    result.rows = kept
     if guesses:
         first = next(iter(guesses.values()))
         count = count_text(len(guesses), "recording")
@@ -672,14 +694,14 @@ def find_input_files(
     """Yield the files of a folder that a user may have put there, without output of callshot.
 
     Audio files are yielded only with `audio`, and what a scan found only with `detections`.
-    `exclude` lists files and folders to ignore. A file is output if a manifest of callshot in its
-    folder, or above, lists it with its checksum, or if it is in the folder that `callshot label`
-    keeps.
+    `exclude` lists files and folders to ignore. A file is output if a manifest of callshot lists it
+    with its checksum, in its folder or one between that and `folder`, or if it is in the folder
+    that `callshot label` keeps.
     """
     root = folder.absolute()
     manifests = MANIFESTS if detections else (*MANIFESTS, SCAN_FACTS)
     ignored = {path.absolute() for path in exclude}
-    visited = {*root.parents}
+    visited = {*root.parents}  # manifests above the folder do not count
     for path in find_files(folder, follow_links=follow_links):
         absolute = path.absolute()
         parents = [*absolute.parents]
