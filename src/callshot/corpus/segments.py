@@ -8,7 +8,7 @@ Every annotation becomes a segment or a reject. `make_calls` matches annotations
 import hashlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from operator import itemgetter
@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from callshot.corpus.annotations import NO_LABEL, AnnotationOptions
 from callshot.corpus.annotations.rows import other_cells, reject_row
@@ -93,7 +94,11 @@ def segment_corpus(
     threads: int | None = None,
     progress: Progress = no_progress,
 ) -> Segmentation:
-    """Cut recordings by annotations; `known` ones need no file; `check` reads all segments."""
+    """Cut recordings by annotations.
+
+    `known` recordings are taken as they are, without files. With `check`, the audio of all
+    segments is read, and those that cannot be are rejects.
+    """
     # Labels are renamed by the user, then spelt as the corpus does.
     options = options or default_options(corpus)
     annotation_options = annotation_options or AnnotationOptions()
@@ -110,7 +115,7 @@ def segment_corpus(
         renamed = rename_label(label, renames)
         return renamed if corpus is None else corpus.spell(renamed)
 
-    # Find recordings and read annotations and headers; reading audio takes most of the time.
+    # Of annotations and of headers, each; reading audio takes most of the time.
     share = 0.1 if check else 0.5
     step_progress = scale_progress(progress, share)
     if known is not None:
@@ -138,7 +143,7 @@ def segment_corpus(
 
     calls, impossible = make_calls(read.rows, recordings, errors, spell, library.root)
     segments, short = cut_segments(calls, options, recordings)
-    # Unreadable recordings that no annotation is on: no reject mentions them.
+    # No reject of a row mentions an unreadable recording without annotations.
     annotated = {row["path"] for row in read.rows}
     unread = [
         Reject(str(library.root / path), None, str(error).removeprefix(f"{path}: "))
@@ -333,7 +338,10 @@ def make_calls(
 
 
 def _find_span(annotation: Row, recording: Recording) -> tuple[float, float]:
-    """Return start and end in seconds, cut where only the header is longer, or an error."""
+    """Return start and end in seconds; InputError if they are beyond the recording.
+
+    A call is cut at the end of the sound if it ends where the header says that there is sound.
+    """
     length_s = recording.duration_s
     start_s, end_s = to_seconds(annotation, recording)
     announced_s = recording.announced_s or 0.0
@@ -535,31 +543,9 @@ def describe_doubts(
     corpus: Corpus | None,
 ) -> Iterator[str]:
     """Yield notes on a high minimum, labels that look alike, wrong headers and unknown labels."""
-    minimum_s = options.min_length_s
-    lengths_s = np.sort(calls.durations_s)
-    if 2 * (lengths_s < minimum_s).sum() > len(lengths_s):
-        # The largest round minimum that at most one call in 20 is below.
-        limit_s = lengths_s[len(lengths_s) // 20]
-        suggested_s = max(
-            (round_s for round_s in ROUND_MINIMA_S if round_s <= limit_s), default=0.0
-        )
-        yield (
-            f"most calls are shorter than {minimum_s:g} s; "
-            f"--min-length-s {suggested_s:g} would keep nearly all"
-        )
+    yield from _describe_high_minimum(calls.durations_s, options.min_length_s)
     counts = Counter(calls["label"])
-    spellings = defaultdict[str, list[str]](list)  # of labels with the same letters
-    for label in sorted(counts):
-        letters = re.sub(r"[\W_]+", "", label).casefold()
-        name = f"{label!r} ({count_text(counts[label], 'call')})"
-        spellings[letters or label].append(name)
-    for names in spellings.values():
-        if len(names) > 1:
-            listed = f"{', '.join(names[:-1])} and {names[-1]}"
-            yield (
-                f"labels {listed} differ only in case, spacing or "
-                "punctuation and are kept apart; --rename joins them"
-            )
+    yield from _describe_similar_labels(counts)
     for recording in recordings.values():
         if note := recording.describe_length():
             yield f"{recording.path}: {note}"
@@ -575,3 +561,37 @@ def describe_doubts(
         missing = segments.frame["fold"].null_count()
         if 0 < missing < len(segments):
             yield f"{missing} of {len(segments)} segments without a fold: in the common fold"
+
+
+def _describe_high_minimum(
+    durations_s: NDArray[np.float64], minimum_s: float
+) -> Iterator[str]:
+    """Yield a note if most calls are shorter than the minimum, with one that suits them."""
+    lengths_s = np.sort(durations_s)
+    if 2 * (lengths_s < minimum_s).sum() <= len(lengths_s):
+        return
+    # The largest round minimum that at most one call in 20 is below.
+    limit_s = lengths_s[len(lengths_s) // 20]
+    suggested_s = max(
+        (round_s for round_s in ROUND_MINIMA_S if round_s <= limit_s), default=0.0
+    )
+    yield (
+        f"most calls are shorter than {minimum_s:g} s; "
+        f"--min-length-s {suggested_s:g} would keep nearly all"
+    )
+
+
+def _describe_similar_labels(counts: Mapping[str, int]) -> Iterator[str]:
+    """Yield a note for labels with the same letters; `counts` are the calls of each label."""
+    spellings = defaultdict[str, list[str]](list)  # of labels with the same letters
+    for label in sorted(counts):
+        letters = re.sub(r"[\W_]+", "", label).casefold()
+        name = f"{label!r} ({count_text(counts[label], 'call')})"
+        spellings[letters or label].append(name)
+    for names in spellings.values():
+        if len(names) > 1:
+            listed = f"{', '.join(names[:-1])} and {names[-1]}"
+            yield (
+                f"labels {listed} differ only in case, spacing or "
+                "punctuation and are kept apart; --rename joins them"
+            )
