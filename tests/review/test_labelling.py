@@ -295,6 +295,14 @@ def test_an_answer_in_a_recording_without_the_frequencies_of_the_call_is_saved(
         client.send("add", make_box(**place), 400)  # drawn by a person
 
 
+def test_only_a_call_with_a_name_can_be_cut_to_its_sound(recordings):
+    with serve_labels(recordings) as (client, session):
+        client.send("add", make_box())
+        answer = client.send("add", make_box(**NOTHING), 400, tight=True)
+        assert answer["error"] == "label: expected the name of the call to be cut out"
+        assert session.seq == 1
+
+
 def test_labels_stay_open_beside_a_study_that_was_made_of_them(recordings, monkeypatch):
     opened = []
     monkeypatch.setattr(server, "serve", lambda session, *_: opened.append(session))

@@ -30,9 +30,9 @@ class Kinds:
 
     _measured_on  space and number of windows that the others were computed from
     _sounds       None if nothing is ready, or all is silent
-    _cover        how much each sound covers of every other one
-    _points       place of each sound on the map
-    _recordings   in the order in which to listen to them, and what each adds
+    _cover        how much each sound (row) covers of every one (column)
+    _points       place of each sound on the map, x and y
+    _recordings   in the order in which to listen to them, and the share of all that each adds
     """
 
     def __init__(self, search: Search) -> None:
@@ -82,8 +82,10 @@ class Kinds:
     ) -> dict[str, Any]:
         """Return sounds with their place on the map, and the order in which to listen to them.
 
-        `label` is the name of a call in a sound, `listened` whether it was listened to. `order` has
-        sounds that are neither, each as different as can be from all before and from what is known.
+        `calls` are boxes, `listened` spans by recording, `clocks` the beginnings of recordings. Of
+        a sound, `label` is the name of a call in it, and `listened` whether it was listened to.
+        `order` has the numbers of the sounds that are not known: those without a call that were not
+        listened to. Each is as different as can be from those before it and from what is known.
         """
         from callshot.detection.ready_windows import choose_greedily
 
@@ -91,7 +93,8 @@ class Kinds:
             self._refresh()
             sounds, cover, points = self._sounds, self._cover, self._points
             if sounds is None:
-                why = SILENT if self.search.windows else self.search.note or NOT_READY
+                has_windows = bool(self.search.windows)  # neither None nor empty
+                why = SILENT if has_windows else self.search.note or NOT_READY
                 raise RequestError(why, 409)
         boxes = defaultdict(list)
         for box in calls:

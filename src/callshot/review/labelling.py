@@ -188,9 +188,11 @@ class Labelling(Session):
 
     def list_recordings(self) -> Answer:
         """Describe all recordings; `pending` is how many headers were not read yet."""
+        # Before the rows: what is read meanwhile counts as pending, so the page asks again.
         known = {*self.recordings, *self.problems}
         with self.lock:
             rows = self._describe_recordings([*self.library.paths])
+            # And files that are no recordings
             for name in self.problems.keys() - self.files.roots.keys():
                 rows.append({"name": name, "problem": self.problems[name]})
         pending = sum(name not in known for name in self.library.paths)
@@ -261,7 +263,7 @@ class Labelling(Session):
             refused = [
                 one for one in labels.refused.values() if one["label"] == box["label"]
             ]
-            answered = [*labels.boxes.values(), *refused]
+            answered = [*labels.boxes.values(), *refused]  # are not shown again
         return self.search.find_similar(box, calls, refused, answered, self.clocks)
 
     def list_kinds(self) -> Answer:
@@ -283,20 +285,26 @@ class Labelling(Session):
         }
 
     def _advise(self) -> Box | None:
-        """Return the latest call of the label that gains most from one more; None if not clear."""
+        """Return the newest call of the label that gains most from one more; None if not clear.
+
+        The label follows from the latest curve, which may be of earlier calls.
+        """
         job = self.search.job
         with self.lock:
             calls = self.labels.calls
             labelled = [(box["id"], box["label"]) for box in calls]
-            # The curve changes with the calls, and when the job has embedded more windows.
-            key = (job is not None and job.state, labelled)
-            curve = self.describe_curve(key, partial(self._measure, calls))
+            # The curve changes with the calls, and with the windows that are ready. It is computed
+            # again when the job that makes windows starts or ends, not whenever some are new.
+            job_state = None if job is None else job.state
+            key = (job_state, labelled)
+            curve = self.get_latest_curve(key, partial(self._measure_curve, calls))
         label = curve.get("recommended")
         of_label = [box for box in calls if box["label"] == label]
         return max(of_label, key=itemgetter("time"), default=None)
 
-    def _measure(self, calls: Sequence[Box]) -> Answer:
-        """Return the k-shot curve of the calls whose windows are ready."""
+    def _measure_curve(self, calls: Sequence[Box]) -> Answer:
+        """Return the k-shot curve of the calls whose windows are ready, or why there is none."""
+        # Of the vectors: their rows by label, and the name of the recording of each row.
         confirmed: dict[str, list[int]] = defaultdict(list)
         names: list[str] = []
         vectors = []
@@ -322,7 +330,7 @@ class Labelling(Session):
         """
         with self.lock:
             reviews = self.finding.find_reviews()
-            if reviews == self._taken:
+            if reviews == self._taken:  # nothing was decided since
                 return
             try:
                 decided = self.finding.read_decisions()
@@ -338,25 +346,34 @@ class Labelling(Session):
             for key, row in decided.items():
                 if key in saved or labels.is_changed(key):
                     continue
-                body = {name: row[name] for name in PLACE}
-                try:
-                    rate_hz = self.find_recording(row["recording"]).rate_hz
-                    # Detections may have no band: then they have all frequencies.
-                    body["low_freq_hz"] = body["low_freq_hz"] or 0.0
-                    body["high_freq_hz"] = body["high_freq_hz"] or rate_hz / 2
-                    body = {"id": key, **self._check_box(body)}
-                    body["reviewed_at"] = row["reviewed_at"]
-                except (InputError, RequestError):  # a recording that is gone
+                new_box = self._make_reviewed_box(key, row)
+                if new_box is None:
                     continue
-                own = known[row["recording"]]
+                known_calls = known[row["recording"]]
                 is_call = row["confirmed"]
-                if is_call and find_same_call(own, body):
+                if is_call and find_same_call(known_calls, new_box):
                     continue
                 action = ADD if is_call else NO
-                self._save_new(action, body, row["reviewer"] + IN_REVIEW)
+                self._save_new(action, new_box, row["reviewer"] + IN_REVIEW)
                 if is_call:
-                    own.append(body)
+                    known_calls.append(new_box)
             self._taken = reviews
+
+    def _make_reviewed_box(self, key: str, row: Mapping[str, Any]) -> Box | None:
+        """Return the box of a decision in a review; None if it can have none.
+
+        Then its recording is gone, or it makes no sense as a box; see `_check_box`.
+        """
+        place = {name: row[name] for name in PLACE}
+        try:
+            rate_hz = self.find_recording(row["recording"]).rate_hz
+            # Detections may have no band: then they have all frequencies.
+            place["low_freq_hz"] = place["low_freq_hz"] or 0.0
+            place["high_freq_hz"] = place["high_freq_hz"] or rate_hz / 2
+            checked = self._check_box(place)
+        except (InputError, RequestError):
+            return None
+        return {"id": key, **checked, "reviewed_at": row["reviewed_at"]}
 
     def _save_new(self, action: str, body: dict[str, Any], reviewer: str) -> None:
         """Save a row with a new uuid."""
@@ -418,8 +435,7 @@ class Labelling(Session):
     def change(self, reviewer: str, request: Mapping[str, Any]) -> Answer:
         """Add, change or delete a box, or save that a sound is not of a name; return what changed.
 
-        A box that is added as `tight` is cut to the sound in it. If it has no frequencies, or its
-        recording does not reach them, it gets the usual ones of its label.
+        A box that is added as `tight` is cut to the sound in it.
         """
         action = request.get("action")
         actions = (ADD, CHANGE, DELETE, NO)
@@ -440,25 +456,38 @@ class Labelling(Session):
                     raise RequestError("box: there is one with this id already", 409)
                 if action in (CHANGE, DELETE) and not is_box:
                     raise RequestError("this call was deleted, or never saved", 404)
-                is_tight = action == ADD and request.get("tight") is True
-                if is_tight or action == NO:
-                    box = self._guess_band(box)
                 if action != DELETE:
-                    row["body"] |= self._check_box(box)
-                if action == NO and row["body"]["label"] is None:
-                    raise RequestError("label: expected the name that it is not")
-                if is_tight:
-                    row["body"] |= self._tighten(row["body"])
+                    is_tight = action == ADD and request.get("tight") is True
+                    row["body"] |= self._complete_box(box, action, is_tight=is_tight)
             return self.describe_changes(self.save([row], reviewer), reviewer)
 
-    def _guess_band(self, box: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Fill in the frequencies of a box: the median of calls with its label, else all.
+    def _complete_box(
+        self, box: Mapping[str, Any], action: str, *, is_tight: bool
+    ) -> Box:
+        """Return what the journal keeps of a box; RequestError if it makes no sense.
 
-        A box keeps the frequencies that it has, unless its recording does not reach them.
+        A person drew it, or else answered for a sound (`is_tight`, or NO), whose band is guessed.
         """
-        low_hz: Any = box.get("low_freq_hz")
+        if is_tight or action == NO:
+            box = self._guess_band(box)
+        body = self._check_box(box)
+        if action == NO and body["label"] is None:
+            raise RequestError("label: expected the name that it is not")
+        if is_tight and body["label"] is None:
+            raise RequestError("label: expected the name of the call to be cut out")
+        if is_tight:
+            body |= self._find_tight_span(body)
+        return body
+
+    def _guess_band(self, box: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a box with frequencies: the median of calls with its label, else all.
+
+        A box keeps the frequencies that it has, unless its recording does not reach them. Without a
+        label, it has none.
+        """
         if box.get("label") is None:
             return box
+        low_hz: Any = box.get("low_freq_hz")
         top_hz = self.find_recording(box.get("recording")).rate_hz / 2
         is_too_high = is_number(low_hz) and low_hz >= top_hz
         if low_hz is not None and not is_too_high:
@@ -471,10 +500,10 @@ class Labelling(Session):
                 band = {name: min(float(usual[name]), top_hz) for name in band}
         return {**box, **band}
 
-    def _tighten(self, box: Box) -> dict[str, float]:
-        """Return start and end of the call in a box, about as long as calls of its name are.
+    def _find_tight_span(self, box: Box) -> dict[str, float]:
+        """Return start_s and end_s of the call in a box, about as long as calls of its name are.
 
-        Nothing if there are no calls to compare with, or its recording cannot be read.
+        Empty if there are no calls to compare with, or the recording cannot be read.
         """
         from callshot.detection.edges import find_sound
 

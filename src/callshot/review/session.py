@@ -167,11 +167,12 @@ class Session:
             "seq": self.seq,
         }
 
-    def describe_curve(self, key: Any, compute: Callable[[], Answer]) -> Answer:
-        """Return the latest k-shot curve; start to compute another one unless one is computed.
+    def get_latest_curve(self, key: Any, compute: Callable[[], Answer]) -> Answer:
+        """Return the latest k-shot curve at once, which may be of earlier data than is wanted.
 
-        `key` stands for the data of the curve that `compute` returns. `pending` in the answer is
-        true if the curve of this key is not the latest.
+        `key` stands for the data that are wanted, `compute` returns their curve. If it is of other
+        data than the curve begun last, `compute` begins in the worker, once that is free; ask again
+        for its result. `pending` in the answer is true while a curve is computed.
         """
         if self._next_curve is not None and self._next_curve.done():
             self._curve = self._next_curve.result()
@@ -658,7 +659,7 @@ class Review(Session):
             return {"why": why}
         vectors = self.scores.vectors
         compute = partial(compute_curve, confirmed, recording, vectors)
-        return self.describe_curve(confirmed, compute)
+        return self.get_latest_curve(confirmed, compute)
 
     # What the page does
 
