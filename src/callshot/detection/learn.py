@@ -74,7 +74,7 @@ from callshot.encoders.joined_encoder import (
 from callshot.encoders.spec import (
     RECOMMENDED,
     EncoderSpec,
-    check_chosen,
+    check_no_auto,
     format_options,
     read_at_speed,
 )
@@ -300,7 +300,7 @@ def learn_examples(
     )
     if earlier is not None:
         for spec in encoder_at_speed.specs:
-            check_chosen(spec)
+            check_no_auto(spec)
     unfiltered_encoder = encoder_at_speed.at_band(band=None)
     settings = _choose_window(calls, unfiltered_encoder, options)
     calls = replace(calls, settings=settings)

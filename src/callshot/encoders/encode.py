@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from callshot.encoders.spec import EncoderSpec, check_chosen, fingerprint
+from callshot.encoders.spec import EncoderSpec, check_no_auto, fingerprint
 from callshot.encoders.weights import (
     Weight,
     find_weight,
@@ -228,7 +228,7 @@ def open_encoder(
     that it uses itself. `sequences` requests frames from models that could return their mean alone.
     """
     check_runs_on(spec, device)
-    check_chosen(spec)
+    check_no_auto(spec)
     spec = replace(spec, weights=used_weights(spec, device))
     module, _, function = spec.load.partition(":")
     load = getattr(import_module(module), function)

@@ -233,8 +233,8 @@ def check_band(spec: EncoderSpec) -> EncoderSpec:
     return spec
 
 
-def check_chosen(spec: EncoderSpec) -> None:
-    """Raise OptionError if the value of an option is still to be chosen."""
+def check_no_auto(spec: EncoderSpec) -> None:
+    """Raise OptionError if an option of an encoder is still `auto`, its value not chosen yet."""
     for option in spec.auto:
         raise OptionError(f"{spec.name}: {option}=auto is chosen {CAN_BE_AUTO[option]}")
 

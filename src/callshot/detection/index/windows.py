@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from callshot.corpus.audio import open_recording, probe
 from callshot.encoders.joined_encoder import find_joined_encoder
-from callshot.encoders.spec import EncoderSpec, check_chosen, read_at_speed
+from callshot.encoders.spec import EncoderSpec, check_no_auto, read_at_speed
 from callshot.encoders.windows import Float32Array, check_signal
 from callshot.encoders.workers import Output, Workers, keep_ahead
 from callshot.errors import OptionError, check_range
@@ -73,15 +73,18 @@ class WindowGrid:
 
 
 def find_spec(encoder: str, options: Mapping[str, str] | None = None) -> EncoderSpec:
-    """Return one encoder at one speed; windows of joined encoders differ in length."""
+    """Return the spec of one encoder at one speed, with all options chosen.
+
+    Joined encoders are an error: their windows differ in length.
+    """
     joined_encoder = find_joined_encoder(encoder, options)
-    spec = joined_encoder.specs[0]
-    check_chosen(spec)
     if len(joined_encoder.specs) > 1:
         raise OptionError(
             f"{joined_encoder.name}: expected one encoder at one speed; index each "
             "of them by itself"
         )
+    spec = joined_encoder.specs[0]
+    check_no_auto(spec)
     return spec
 
 
@@ -90,7 +93,8 @@ def make_grid(
 ) -> WindowGrid:
     """Return the windows of an encoder; `window_s` and `hop_s` are in real seconds.
 
-    Without `hop_s` windows are as the encoder has them, without overlap by default.
+    `window_s` is needed for an encoder without windows of its own, and refused for others. Without
+    `hop_s` windows are as the encoder has them, without overlap by default.
     """
     if spec.windowing is not None:
         options = spec.windowing
