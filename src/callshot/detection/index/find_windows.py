@@ -196,6 +196,7 @@ def embed_span(
     """Return the vector of a span of a recording, embedded as the windows of an index are.
 
     It is the vector of one window around a short span, or the mean of windows inside a long one.
+    `folder` and `settings` are those of the index.
     """
     spec = find_spec(settings.encoder, settings.choices)
     window_s = None if spec.windowing is not None else settings.window_s
@@ -204,10 +205,10 @@ def embed_span(
         open_workers(spec, device=device, threads=threads) as workers,
         RecordingAtSpeed(path, str(path), spec, settings.channel) as audio,
     ):
-        names = find_differences(settings.fingerprint, workers.encoder.fingerprint)
-        if names:
+        differing = find_differences(settings.fingerprint, workers.encoder.fingerprint)
+        if differing:
             raise InputError(
-                f"{folder}: was made with another {' and '.join(names)} of {settings.name} "
+                f"{folder}: was made with another {' and '.join(differing)} of {settings.name} "
                 "than the one installed here; index the recordings again, in another folder"
             )
         duration_s = audio.recording.duration_s

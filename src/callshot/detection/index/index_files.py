@@ -208,7 +208,7 @@ def open_index(folder: Path | str) -> Index:
 
 
 def read_index(folder: Path, known: Mapping[str, IndexedRecording]) -> Index:
-    """Open an index; entries that are `known`, by the path of the recording, are not read."""
+    """Open an index; of `known` recordings, by their path, recording.json is not read again."""
     settings = read_settings(folder)
     recordings = []
     rejects = []
@@ -317,7 +317,7 @@ def read_indexed(
         return None
     try:
         recording = _read_recording(folder / RECORDING)
-    except InputError:  # made again
+    except InputError:  # a damaged entry is made again, as if there were none
         return None
     return recording if names.issuperset(recording.spans) else None
 
@@ -355,7 +355,7 @@ def read_span(path: Path, settings: IndexSettings, *, verify: bool = True) -> Ro
 
 
 def verify_index(folder: Path, *, repair: bool = False) -> Iterator[Finding]:
-    """Yield the state of each file of an index; with `repair`, set damaged windows aside.
+    """Yield the state of each file of an index; with `repair`, set damaged files of windows aside.
 
     The next `callshot index` makes them again, or `callshot import` if they come from another tool.
     `index.json` cannot be made from the rest.
@@ -368,16 +368,17 @@ def verify_index(folder: Path, *, repair: bool = False) -> Iterator[Finding]:
     except InputError as error:
         reason = str(error).removeprefix(f"{folder / INDEX}: ")
         yield Finding(folder / INDEX, "damaged", reason)
-    others = [path for path in folder.iterdir() if path.name not in OWN_NAMES]
-    entries = (folder / RECORDINGS).glob("*")
-    others += [path for path in entries if not path.is_dir()]
-    for path in sorted(others):
+    foreign = [path for path in folder.iterdir() if path.name not in OWN_NAMES]
+    in_recordings = (folder / RECORDINGS).glob("*")
+    foreign += [path for path in in_recordings if not path.is_dir()]
+    for path in sorted(foreign):
         yield Finding(path, "not from callshot")
-    for recording in sorted((folder / RECORDINGS).glob("*/")):
-        with suppress(InputError):  # a damaged record is a finding of its own
-            for name in _read_recording(recording / RECORDING).spans:
-                if not (recording / name).exists():
+    for entry in sorted((folder / RECORDINGS).glob("*/")):  # folder of a recording
+        with suppress(InputError):  # a damaged record is found by verify_files below
+            file_names = _read_recording(entry / RECORDING).spans
+            for name in file_names:
+                if not (entry / name).exists():
                     reason = f"windows of a recording; {command} makes them again"
-                    yield Finding(recording / name, "missing", reason)
+                    yield Finding(entry / name, "missing", reason)
         again = f"{command} makes it again"
-        yield from verify_files(recording, [RECORDING], repair=repair, again=again)
+        yield from verify_files(entry, [RECORDING], repair=repair, again=again)

@@ -13,7 +13,7 @@ sought is one piece.
 import errno
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -217,11 +217,12 @@ class IndexTarget:
         with hold():
             stamp = find_stamp(self.root / piece.path)
         files = list_files(self.out, piece.path)
-        outcome: Added | Piece = Piece(piece.path)
-        with suppress(DamagedAudio):
+        try:
             entry = yield from self._write(workers, piece, stamp, files, lock=hold)
-            outcome = Added(entry, is_new=True)
-        yield Step(1.0, 0.0, outcome)
+        except DamagedAudio:
+            yield Step(1.0, 0.0, Piece(piece.path))
+            return
+        yield Step(1.0, 0.0, Added(entry, is_new=True))
 
     def _write(
         self,
@@ -317,11 +318,12 @@ class IndexTarget:
                 path.unlink(missing_ok=True)
 
     def enter_pieces(self, outcomes: Sequence[Added | InputError]) -> Added:
-        """Add a recording to the index, all pieces of which are written, in order.
+        """Add a recording to the index, all pieces of which are written.
 
-        The first error in time counts, as if the recording were read in one go.
+        `outcomes` are those of its pieces, in order of time. The first error counts, as if the
+        recording were read in one go.
         """
-        pieces = []
+        pieces = []  # entries of the recording, each with the files of one piece
         for outcome in outcomes:
             if isinstance(outcome, InputError):
                 raise outcome
@@ -332,8 +334,8 @@ class IndexTarget:
         entry = replace(pieces[0], spans=names)
         folder = recording_folder(self.out, entry.path)
         with hold_lock(folder / LOCK):
-            stamps = {find_stamp(self.root / entry.path)}
-            if stamps.union(piece.stamp for piece in pieces) != stamps:
+            stamp = find_stamp(self.root / entry.path)
+            if any(piece.stamp != stamp for piece in pieces):
                 raise InputError(CHANGED.format(entry.path))
             files = list_files(self.out, entry.path)
             is_new = self.find_entry(entry.path, entry.stamp, files) is None
@@ -544,7 +546,7 @@ def index_recordings(
     rejects = list(library.rejects)
     added = []
     notes: list[str] = []
-    entries = {}  # not to be read again from a store
+    entries = {}  # by path, of recordings added now: not to be read again from a store
     for path in library.paths:
         outcome = outcomes.get(path)
         if isinstance(outcome, str):
@@ -592,17 +594,17 @@ def make_index(folder: Path, settings: IndexSettings) -> None:
 
 
 def check_settings(folder: Path, settings: IndexSettings) -> None:
-    """Check that an index has certain settings; name those that differ."""
+    """Check that an index has certain settings; the error names those that differ."""
     earlier = read_settings(folder)
-    names = find_differences(earlier.fingerprint, settings.fingerprint)
+    differing = find_differences(earlier.fingerprint, settings.fingerprint)
     for name in ("window_s", "hop_s", "channel", "dtype"):
         there, here = getattr(earlier, name), getattr(settings, name)
         if there != here:
-            names.append(f"{name}: {there} there, {here} here")
-    if names:
+            differing.append(f"{name}: {there} there, {here} here")
+    if differing:
         raise InputError(
             f"{folder}: is an index of {earlier.name}, not of {settings.name} (they differ in "
-            f"{', '.join(names)}); name another folder with --out, or give the options it was "
+            f"{', '.join(differing)}); name another folder with --out, or give the options it was "
             "made with"
         )
 
@@ -665,7 +667,7 @@ def _add_missing(
     would end it.
     """
     pace = Pace(target.settings.encoder, progress)
-    total = max(sum(sizes.values()), 1e-9)
+    total = max(sum(sizes.values()), 1e-9)  # not 0: sizes are divided by it
     if cluster is None:
         units = [Unit(path, size / total, Piece(path)) for path, size in sizes.items()]
         with open_workers(spec, device=device, threads=threads) as workers:
@@ -693,10 +695,11 @@ def _add_missing(
         ended = _enter_recordings(
             target, units, run_on_cluster(cluster, work, units), pace
         )
-        # Damaged ones are embedded in one go, up to the damage.
+        outcomes |= ended
+        # Recordings with a damaged piece did not end. They are embedded in one go, up to the
+        # damage; their work has been reported already, so it counts 0.
         damaged = dict.fromkeys(unit.name for unit in units if unit.name not in ended)
         units = [Unit(path, 0.0, Piece(path)) for path in damaged]
-        outcomes |= ended
     for outcome in outcomes.values():
         if not isinstance(outcome, str):
             cluster.add_audio(outcome.entry.duration_s)
@@ -715,7 +718,7 @@ def _enter_recordings(
     failed. Return what the index has of each recording, or why it has nothing; recordings with a
     damaged piece are left out.
     """
-    unreported = [unit.size for unit in units]
+    unreported = [unit.size for unit in units]  # size of each that is left to report
     outcomes_of_pieces: dict[str, dict[int, Any]] = {}  # by path, and number of piece
     outcomes: dict[str, Added | str] = {}
     for unit_number, step in steps:
@@ -734,6 +737,7 @@ def _enter_recordings(
             continue
         ended = outcomes_of_pieces.setdefault(piece.path, {})
         ended[piece.number] = outcome
+        # A piece as an outcome is what to add instead, as the file is damaged.
         is_damaged = any(isinstance(ending, Piece) for ending in ended.values())
         if len(ended) == piece.count and not is_damaged:
             in_order = [ended[number] for number in range(piece.count)]
