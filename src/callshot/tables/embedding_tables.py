@@ -147,7 +147,7 @@ def _align_rows(first: Vectors, other: Vectors) -> Vectors:
 
 
 def _column(table: Vectors, name: str) -> list[Any]:
-    """Return comparable values of a column: sorted `labels`, None where no folds were given."""
+    """Return the values of a column to compare: `labels` are sorted, no folds are a None each."""
     if name == "fold":
         return [None] * len(table) if table.fold is None else table.fold.tolist()
     column = table.spans[name]
@@ -174,7 +174,10 @@ def write_table(embeddings: Vectors, path: Path, *, corpus: str | None = None) -
 
 
 def stored_checksum(path: Path) -> str:
-    """Return the checksum of content and joined dimensions; empty if the table has none."""
+    """Return a text that changes with the content or the joined dimensions of a table.
+
+    It has the checksum in the metadata; empty if there is none.
+    """
     metadata = describe_parquet(path).metadata
     checksum = metadata.get(CHECKSUM, "")
     return f"{checksum} {metadata.get('views', '')}" if checksum else ""
@@ -407,7 +410,8 @@ def verify_table(path: Path) -> Finding:
         if checksum is not None:
             checksums = (checksum, metadata.get(METADATA_CHECKSUM))
             content = content_checksum(read_parquet(path))
-            if (content, metadata_checksum(metadata)) != checksums:
+            found = (content, metadata_checksum(metadata))
+            if found != checksums:
                 raise InputError(
                     "its content differs from its checksum: damaged, or edited since"
                 )

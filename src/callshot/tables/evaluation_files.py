@@ -92,7 +92,10 @@ TRANSFER_FILES = (VALUES_FILE, *(f"{name}.csv" for name in TRANSFER_TABLES))
 
 
 def read_frame(path: Path, schema: Schema) -> Frame:
-    """Read what `write_csv_frame` wrote, with the types of the schema; its checksum is right."""
+    """Read what `write_csv_frame` wrote, with the types of the schema.
+
+    The caller has compared the checksum: an error can only be a file of another version.
+    """
     cells = restore_frame(pl.read_csv(path, infer_schema=False, glob=False))
     if cells.columns != list(schema):  # of another version
         raise InputError(
@@ -207,7 +210,10 @@ def _read_values(path: Path) -> Frame:
 
 
 def read_results(folder: Path) -> Evaluation:
-    """Read an evaluation to the last bit; its segments are without times and overlapping labels."""
+    """Read an evaluation to the last bit; its segments are without times and overlapping labels.
+
+    InputError if a file is missing, or differs from its checksum.
+    """
     with open_provenance(folder) as provenance:
         facts = {name: provenance[name] for name in FACTS}
         facts["settings"] = protocol_settings(provenance)

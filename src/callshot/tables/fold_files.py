@@ -43,11 +43,14 @@ NOT_RESAMPLED = {
 
 
 def read_folds(path: Path, segments: Spans) -> IntArray:
-    """Return the fold of each segment, by segment, or else by recording; −1: the common fold."""
+    """Return the number of the fold of each segment; −1 is the common fold.
+
+    The file has a row for each segment, or else for each recording.
+    """
     rows = read_csv_records(path, ["fold"])
     key = "segment" if "segment" in rows[0] else "recording"
     check_columns(path, list(rows[0]), [key])
-    folds = _map_values(path, rows, key, "fold")
+    folds = _map_column(path, rows, key, "fold")  # by segment, or by recording
     names = segments[key]
     for row, name in enumerate(names, 1):
         if name not in folds:
@@ -71,11 +74,14 @@ def read_folds_dir(folder: Path, table: Vectors) -> tuple[Vectors, Folds]:
 
 
 def take_recordings(path: Path, table: Vectors) -> Vectors:
-    """Return a table with the recordings of a file of folds, if it has them by segment."""
+    """Return a table with the recordings that a file of folds names, if that is by segment.
+
+    Such a file may put several recordings together under one name.
+    """
     rows = read_csv_records(path, ["fold"])
     if not {"segment", "recording"} <= rows[0].keys():
         return table
-    recordings = _map_values(path, rows, "segment", "recording")
+    recordings = _map_column(path, rows, "segment", "recording")
     return table.with_columns(recording=[recordings[name] for name in table.segment])
 
 
@@ -89,13 +95,16 @@ def read_categories(path: Path, segments: Spans) -> dict[str, str]:
     known_labels = set(segments["label"])
     is_unknown = [label not in known_labels for label in labels]
     check_rows(path, "label", is_unknown, "a label that a segment has", labels)
-    return _map_values(path, rows, "label", "category")
+    return _map_column(path, rows, "label", "category")
 
 
 def read_reference_scores(
     path: Path, corpora: Collection[str], encoders: Collection[str]
 ) -> pl.DataFrame:
-    """Return scores of trained classifiers as BASELINES; no corpus: for all without an own row."""
+    """Return scores of trained classifiers as BASELINES, a row for each corpus.
+
+    A row of the file without a corpus is for all `corpora` that have no row of their own.
+    """
     rows = read_csv_records(path, ["encoder", "kind", "name", "metric", "value"])
     for row in rows:
         row["corpus"] = row.get("corpus", "")
@@ -147,15 +156,22 @@ def _is_share(text: str) -> bool:
         return False
 
 
-def _map_values(path: Path, rows: Rows, key: str, column: str) -> dict[str, str]:
-    """Map the column `key` to `column`; InputError if equal keys have different values."""
+def _map_column(
+    path: Path, rows: Rows, key_column: str, value_column: str
+) -> dict[str, str]:
+    """Return the cells of one column by those of another, in the same row.
+
+    InputError if rows with one key have different values.
+    """
     values: dict[str, str] = {}
     for number, row in enumerate(rows, 1):
-        first = values.setdefault(row[key], row[column])
-        if first != row[column]:
+        key = row[key_column]
+        value = row[value_column]
+        first = values.setdefault(key, value)
+        if first != value:
             raise InputError(
-                f"{path}: column {column}, row {number}: expected {first!r} for {row[key]!r} as "
-                f"before, got {row[column]!r}"
+                f"{path}: column {value_column}, row {number}: expected {first!r} for {key!r} as "
+                f"before, got {value!r}"
             )
     return values
 

@@ -201,7 +201,10 @@ def _pool_rows(
     readers: WindowReaders,
     notes: list[str],
 ) -> tuple[pl.DataFrame, Outcomes]:
-    """Return rows with segment and labels, and the pooled vector of each or why it has none."""
+    """Return rows with segment and labels, and the pooled vector of each or why it has none.
+
+    A note on which windows were used is added to `notes`.
+    """
     filled_column(path, rows["recording"])  # raises InputError if one is blank
     times_s: dict[str, Any] = {"start_s": 0.0, "end_s": np.inf}  # whole recordings
     if times_s.keys() & set(rows.columns):
@@ -232,7 +235,7 @@ def _pool_rows(
 
 
 def _find_labels(spans: pl.DataFrame) -> list[list[str]]:
-    """Return the labels of each span: its own, then of those that overlap it."""
+    """Return the labels of each span: its own, then of those that overlap it; none is empty."""
     start_s = pl.col("start_s")
     is_possible = (start_s >= 0) & (start_s < pl.col("end_s"))
     possible = spans.with_row_index("row").filter(is_possible)
@@ -278,7 +281,7 @@ def _build_table(
     """Make a table of the rows that have a label and a vector; the others are rejects."""
     labels = _read_labels(path, rows)
     numbers = rows["row"].to_list()
-    vectors = {}  # by the position of the row
+    vectors = {}  # by the index of the row
     rejects = []
     for row, outcome in enumerate(outcomes):
         if labels[row] == "":
@@ -287,7 +290,7 @@ def _build_table(
             rejects.append(Reject(str(path), numbers[row], outcome))
             continue
         vectors[row] = outcome
-        first = next(iter(vectors.values()))
+        first = next(iter(vectors.values()))  # has the size of all
         if outcome.size != first.size:
             raise InputError(
                 f"{source}: expected vectors of one length, {first.size} as the first, "
@@ -383,7 +386,7 @@ def pool_spans(
         recording, reason = matches[path]
         if not 0 <= start_s[row] < end_s[row]:
             reason = IMPOSSIBLE_TIMES
-        outcomes.append(reason)
+        outcomes.append(reason)  # without one, replaced below
         if not reason:
             rows_by_recording[recording].append(row)
     total = 0

@@ -116,7 +116,11 @@ def collect_tables(
     groups: Sequence[Any] | None = None,
     prefix: str = "",
 ) -> Sequence[Vectors]:
-    """Return tables as they are, or a table of arrays; without groups, each row is a recording."""
+    """Return tables as they are, or make one of arrays.
+
+    `groups` are the recordings of rows; without them, each row is a recording of its own. `prefix`
+    begins the names of rows, so that those of examples and queries differ.
+    """
     if isinstance(X, Vectors):
         return [X]
     if isinstance(X, Sequence) and len(X) > 0 and isinstance(X[0], Vectors):

@@ -137,7 +137,10 @@ def read_hoplite(source: Path) -> tuple[WindowReaders, pl.DataFrame, list[str]]:
 
 
 def _name_recordings(recordings: Sequence[tuple[int, Any, Any]]) -> dict[int, str]:
-    """Return a unique name for each (number, name, deployment), by number."""
+    """Return a unique name for each (number, name, deployment), by number.
+
+    Where several have one name, it gets the deployment before it, and if need be the number.
+    """
     names = {number: str(name) for number, name, _ in recordings}
     for form in ("{site}/{name}", "{site}/{name}#{number}"):
         counts = Counter(names.values())
@@ -248,27 +251,24 @@ COLUMNS = ("file_path", "start", "end", "embedding")
 
 def read_analyzer(source: Path) -> WindowReaders:
     """Return readers of the recordings in a file, or in the text files under a folder, by name."""
-    lines = defaultdict[str, list[Line]](list)
     if source.suffix.lower() == ".csv":
-        for number, row in enumerate(read_csv_records(source, COLUMNS), 1):
-            name, *fields = [row[column] for column in COLUMNS]
-            lines[name].append((f"{source}: row {number}", fields))
-        return {name: partial(_read_windows, rows) for name, rows in lines.items()}
-
-    files = defaultdict[str, list[Path]](list)  # by the name of the recording
+        return _read_csv_file(source)
     folder = source.parent
     paths = [source]
     if source.is_dir():
         folder = source
         paths = sorted(source.rglob(f"*{TEXT_SUFFIX}"))
+    # The files of each recording: one, or one for each window with its times in the name.
+    paths_by_name = defaultdict[str, list[Path]](list)
     for path in paths:
-        name = path.relative_to(folder).as_posix()
-        name = name.removesuffix(TEXT_SUFFIX).removesuffix(".txt")
+        file_name = path.relative_to(folder).as_posix()
+        # A single file that the user gave may end in .txt only.
+        name = file_name.removesuffix(TEXT_SUFFIX).removesuffix(".txt")
         timed = TIMED_NAME.fullmatch(name)
         if timed is not None:
             name = timed[1]
-        files[name].append(path)
-    if not files:
+        paths_by_name[name].append(path)
+    if not paths_by_name:
         raise InputError(
             f"{source}: expected files that end in {TEXT_SUFFIX}, got none"
         )
@@ -276,7 +276,18 @@ def read_analyzer(source: Path) -> WindowReaders:
     def read_files(paths: Sequence[Path]) -> Rows:
         return _read_windows(_text_lines(paths))
 
-    return {name: partial(read_files, paths) for name, paths in files.items()}
+    return {name: partial(read_files, paths) for name, paths in paths_by_name.items()}
+
+
+def _read_csv_file(path: Path) -> WindowReaders:
+    """Return readers of the recordings in a CSV file, which has a row for each window."""
+    lines_by_name = defaultdict[str, list[Line]](list)
+    for number, row in enumerate(read_csv_records(path, COLUMNS), 1):
+        name, *fields = [row[column] for column in COLUMNS]
+        lines_by_name[name].append((f"{path}: row {number}", fields))
+    return {
+        name: partial(_read_windows, lines) for name, lines in lines_by_name.items()
+    }
 
 
 def _text_lines(paths: Sequence[Path]) -> Iterator[Line]:
@@ -296,8 +307,8 @@ def _text_lines(paths: Sequence[Path]) -> Iterator[Line]:
 
 def _read_windows(lines: Iterable[Line]) -> Rows:
     """Read windows from text; InputError unless numbers are finite, and vectors of one length."""
-    rows = []
-    width = 2  # start, end and the numbers of the vector
+    rows: list[list[float]] = []
+    width = 2  # start and end, and the numbers of the vector once there is one
     for place, fields in lines:
         try:
             start, end, vector = fields
