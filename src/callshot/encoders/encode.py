@@ -156,9 +156,11 @@ class Encoder:
         return self._check(self.model(batch))
 
     def _check(self, output: Float32Array) -> Float32Array:
-        """Return the output of the model; raise InputError unless it is finite vectors."""
+        """Return the output of the model; raise InputError unless it is finite vectors.
+
+        It is (n, dimension), or of several whole segments (n, frames, dimension).
+        """
         dimension = self.spec.dimension
-        # (n, dimension), or of several whole segments (n, frames, dimension)
         has_vectors = output.ndim in (2, 3) and len(output) > 0
         if not has_vectors or output.shape[-1] != dimension:
             raise InputError(
@@ -267,7 +269,7 @@ def pool(
     # Relative to the fullest window, so that a single short one counts in full.
     share = ones if share is None else share / share.max()
     if pooling == "max":
-        # Windows with padding move towards the mean: they count less.
+        # A window with padding counts less: it moves towards the mean by its share of padding.
         mean = _weighted_mean(vectors, share)
         nearer_to_mean = mean + share[:, np.newaxis] * (vectors - mean)
         pooled = np.asarray(nearer_to_mean.max(axis=0))
@@ -282,7 +284,7 @@ def pool(
 
 
 def _weighted_mean(vectors: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return the weighted mean of vectors, (n, dimension); in silence the plain mean."""
+    """Return the weighted mean of vectors, (n, dimension); if all weights are 0, the plain mean."""
     if not weights.any():
         weights = np.ones(len(vectors))
     shares = weights / weights.sum()

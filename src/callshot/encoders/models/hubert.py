@@ -81,6 +81,7 @@ def load_hubert(
             f"device: cuda needs a torch that finds a GPU and weights for it ({get_command}), "
             "or onnxruntime-gpu instead of onnxruntime; or use cpu"
         )
+    # On the CPU, or with onnxruntime-gpu: the layer as an ONNX file, which is made once.
     make = cut_hubert if is_onnx else export_hubert
     path = spec.derive(f"layer-{layer}-1.onnx", partial(make, layer=layer))
     return open_hubert(path, normalise=normalise, device=device)
@@ -178,8 +179,8 @@ def open_hubert_torch(
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise OptionError("device: torch finds no cuda; use cpu")
     torch.set_num_threads(threads)
-    kind = getattr(torch, precision)
-    model.to(device, kind)
+    dtype = getattr(torch, precision)
+    model.to(device, dtype)
 
     def encode(signals: Float32Array) -> Float32Array:
         """Return the frames of signals of one length, (n, frames, 768); with `mean` (n, 1, 768)."""
@@ -187,7 +188,7 @@ def open_hubert_torch(
         use_cudnn = len(signals) >= CUDNN_BATCH
         cudnn = torch.backends.cudnn.flags(enabled=use_cudnn, allow_tf32=False)
         with torch.inference_mode(), cudnn:
-            batch = torch.from_numpy(signals).to(device, kind)
+            batch = torch.from_numpy(signals).to(device, dtype)
             frames = model(batch).last_hidden_state.float()
             if mean:
                 frames = frames.mean(dim=1, keepdim=True)

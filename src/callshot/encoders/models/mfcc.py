@@ -23,6 +23,7 @@ from callshot.records.terms import NO_LICENCE
 POWER_FLOOR = 1e-10  # −100 dB: silence is finite
 BLOCK_BYTES = 102_400  # frames that are transformed at once fit the processor's cache
 MANY_FRAMES = 100  # rounding errors of float32 average out over so many
+FLOAT32_DB = 80.0  # below the loudest band, where float32 has no correct digits left
 MAX_SAMPLES = 2**20  # of a frame
 
 
@@ -118,8 +119,9 @@ def compute_mean_mfcc(
     exactly from frame to frame, because then rounding does not average out.
     """
     check_signal(signal, shortest=options.shortest)
-    # Levels so far below the loudest that float32 is not exact enough for them are clipped.
-    is_clipped = options.top_db is not None and options.top_db <= 80
+    # An FFT in float32 is faster. It is exact enough if all levels that rounding would hide are
+    # clipped, and if there are many frames.
+    is_clipped = options.top_db is not None and options.top_db <= FLOAT32_DB
     frames = options.count_frames(len(signal))
     precision: DTypeLike = np.float64
     if is_clipped and frames >= MANY_FRAMES:
@@ -134,16 +136,19 @@ def compute_mean_mfcc(
 def _log_mel(
     signal: Float32Array, options: MfccOptions, precision: DTypeLike
 ) -> Float32Array:
-    """Return the mel spectrogram in dB, bands × frames, clipped top_db below its maximum.
+    """Return the mel spectrogram in dB, bands × frames, clipped `top_db` below its maximum.
 
-    `precision` is the one of the FFT. With float32, rounding shows in bands 60 dB or more below the
-    loudest: up to 4e-6 of the largest coefficient in one frame, and 2e-7 in the mean of 100.
+    `precision` is the float type of the FFT. With float32, rounding shows in bands 60 dB or more
+    below the loudest: up to 4e-6 of the largest coefficient in one frame, and 2e-7 in the mean of
+    100.
     """
     window = _hann_window(options).astype(precision)
     filters = _mel_filters(options)
     frame_count = options.count_frames(len(signal))
     mel = np.empty((options.bands, frame_count), np.float32)
-    block_frames = max(1, BLOCK_BYTES // window.nbytes)
+    block_frames = max(
+        1, BLOCK_BYTES // window.nbytes
+    )  # a frame is as long as the window
     for start in range(0, frame_count, block_frames):
         block = mel[:, start : start + block_frames]
         count = block.shape[1]
@@ -170,7 +175,7 @@ def _frame(
     count: int,
     dtype: np.dtype[Any],
 ) -> NDArray[Any]:
-    """Return `count` overlapping frames from frame `first` on, (count, n_fft).
+    """Return `count` overlapping frames from frame `first` on, (count, n_fft), of type `dtype`.
 
     They share the memory of a copy of the signal, which has zeros beyond its ends.
     """
@@ -179,7 +184,7 @@ def _frame(
     samples = np.zeros(length, dtype)
     first_inside = max(0, start)
     inside = signal[first_inside : start + length]
-    offset = first_inside - start
+    offset = first_inside - start  # zeros before the signal
     end = offset + len(inside)
     samples[offset:end] = inside
     # `sliding_window_view` would take as long as the product with the window.
@@ -212,7 +217,10 @@ def _mel_filters(options: MfccOptions) -> Any:
 
 
 def _band_edges_hz(options: MfccOptions) -> FloatArray:
-    """Return the edges and centres of the mel filters in Hz: bands + 2, at equal steps in mel."""
+    """Return the corners of the mel filters in Hz: bands + 2, at equal steps in mel.
+
+    Filter n begins at corner n, has its centre at corner n + 1 and ends at corner n + 2.
+    """
     top_hz = options.rate_hz / 2
     count = options.bands + 2
     if options.mel == "htk":  # mel = 2595 log₁₀(1 + f / 700)
