@@ -52,10 +52,10 @@ def score_calls(table: Vectors, folds: Folds, labels: Sequence[str]) -> FloatArr
 def rank_confused(
     scores: FloatArray, label: Sequence[str], labels: Sequence[str]
 ) -> list[list[list[int]]]:
-    """Return for each pair of labels (true, other) the calls of the first most like the second.
+    """Return the calls of `true` most like `other`, for each pair of labels (true, other).
 
-    Calls are given by number; for (true, true) they are those most clearly their own. At most
-    MAX_CALLS each. `scores` is (calls, labels); `label` is the label of each call.
+    For (true, true) they are the calls that are most clearly `true`. Calls are given by their row,
+    at most MAX_CALLS for a pair. `scores` is (calls, labels); `label` is the label of each call.
     """
     names = np.array(label)
     ranked = []
@@ -163,9 +163,12 @@ def start_clips(
     segment, labels, rates_hz = spans["segment"], spans["label"], spans["rate_hz"]
     signals = {}
     medians_hz = defaultdict[str, list[float]](list)
-    for row, loaded in load_audio(spans, prepare=_measure_median):
-        if not isinstance(loaded, CallshotError) and len(loaded[0]):
-            signals[row], median_hz = loaded
+    for row, loaded in load_audio(spans, prepare=_prepare_signal):
+        if isinstance(loaded, CallshotError):
+            continue
+        signal, median_hz = loaded
+        if len(signal):
+            signals[row] = signal
             medians_hz[labels[row]].append(median_hz)
     tasks = {}
     for row, signal in signals.items():
@@ -191,8 +194,8 @@ def start_clips(
     return finish
 
 
-def _measure_median(span: Row, signal: Signal) -> tuple[FloatArray, float]:
-    """Return the audio of a span as float64, and the median frequency of its energy."""
+def _prepare_signal(span: Row, signal: Signal) -> tuple[FloatArray, float]:
+    """Return the audio of a span as float64, and the median frequency of its energy, 0 if empty."""
     samples = np.asarray(signal, float)
     median_hz = 0.0
     if len(samples):
@@ -213,7 +216,8 @@ def make_call_clip(
     if median_hz is None:
         median_hz = median_frequency_hz(scaled, rate_hz)
     out_hz = RATES_HZ[0] if rate_hz <= RATES_HZ[0] else RATES_HZ[1]
-    top_hz = min(rate_hz / 2, max(8 * median_hz, 500.0))  # where the call is
+    # The picture ends well above the call, or at half the sample rate.
+    top_hz = min(rate_hz / 2, max(8 * median_hz, 500.0))
     clip = CallClip(
         _encode(scaled, rate_hz, out_hz),
         _draw_spectrogram(scaled, rate_hz, top_hz),

@@ -35,9 +35,9 @@ def principal_plane(
     left = None
     if size >= LARGE_MATRIX:
         with suppress(ArpackError):
-            left, values, _ = svds(centred, 2, v0=np.cos(np.arange(size)))
-            left, values = left[:, ::-1], values[::-1]
-    if left is None:
+            left, values, _ = svds(centred, k=2, v0=np.cos(np.arange(size)))
+            left, values = left[:, ::-1], values[::-1]  # the smaller one comes first
+    if left is None:  # small, or the iteration did not converge
         left, values, _ = np.linalg.svd(centred, full_matrices=False)
     largest = values[:2]
     points = (left[:, :2] * largest)[: len(floats)]

@@ -83,6 +83,7 @@ def write_report(
     it writes the numbers. What did not change since the `earlier` report is copied.
     """
     every = list(all_results.values())
+    # The page and the figures have names for people; the files of numbers have those of the study.
     named = {corpus: with_names(results) for corpus, results in all_results.items()}
     formats = ("pdf", "png") if options.pdf else ("png",)  # the page shows PNG files
     drawings = {}
@@ -96,12 +97,12 @@ def write_report(
             pages, folder, f"{corpus}/figures", formats, workers, earlier
         )
     calls = {results.corpus: find_calls(results) for results in every}
+    most_bytes = MAX_BYTES / len(every)  # of the sounds of a corpus
     with Pool(thread_name_prefix="callshot-sounds") as pool:
         unfinished_clips = {}
         for corpus, spans in segments.items():
             if options.sounds:
                 sounds = choose_sounds(calls[corpus], all_results[corpus])
-                most_bytes = MAX_BYTES / len(every)
                 unfinished_clips[corpus] = start_clips(spans, sounds, pool, most_bytes)
         names = []
         for results in every:
@@ -120,6 +121,10 @@ def write_report(
         clips = {corpus: finish() for corpus, finish in unfinished_clips.items()}
         progress(0.1, "sounds")
 
+    methods = {}
+    for corpus, results in named.items():
+        references = list_references(all_results[corpus])
+        methods[corpus] = [*describe_methods(results, options.protocol), *references]
     write_page(
         folder / PAGE,
         options.title,
@@ -127,10 +132,7 @@ def write_report(
         summaries,
         tables={name: build_tables([one], **of_tables) for name, one in named.items()},
         pictures=pictures,
-        methods={
-            name: [*describe_methods(one, options.protocol), *list_references(original)]
-            for (name, one), original in zip(named.items(), every, strict=True)
-        },
+        methods=methods,
         provenance=provenance,
         commands=options.commands,
         confusion_shots=options.confusion,
@@ -161,9 +163,9 @@ def write_numbers(
     folder.mkdir(parents=True, exist_ok=True)
     whole = join_classifiers(results)
     write_evaluation(whole, folder, values=False)
-    values = f"{results.corpus}/{VALUES_FILE}"
-    if not earlier.copy(values, content_key(whole.values), root):
-        write_values(whole.values, list(CURVE_KEY), root / values)
+    values_name = f"{results.corpus}/{VALUES_FILE}"
+    if not earlier.copy(values_name, content_key(whole.values), root):
+        write_values(whole.values, list(CURVE_KEY), root / values_name)
     write_rejects(results.rejects, folder / "rejects.csv")
     evaluation = results.evaluation
     frames = {
@@ -202,7 +204,7 @@ def describe_methods(results: CorpusResults, protocol: Protocol) -> list[str]:
 
 
 def list_references(results: CorpusResults) -> list[str]:
-    """Return the references of the methods section, numbered from 1 on."""
+    """Return the references of the methods section; encoders are named as in the study."""
     citations = list_citations(results.evaluation.encoders)
     references = enumerate([PROTOCOL, CENTROIDS, *citations], 1)
     return [f"[{number}] {text}" for number, text in references]

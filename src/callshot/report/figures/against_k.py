@@ -206,7 +206,7 @@ def draw_boxes(ax: "Axes", curve: Frame, baselines: Frame, half_width: float) ->
         **BOX,
     )
     ax.hlines(curve["p50"], x - half_width, x + half_width, **MEDIAN)
-    marker_size = np.clip(68 / len(curve), 1.7, 4.0)
+    marker_size = np.clip(68 / len(curve), 1.7, 4.0)  # in points; many are small
     ax.plot(x, curve["mean"], markersize=marker_size, **MEAN)
 
 
@@ -326,7 +326,9 @@ def _compose_sweep(
     """
     columns = 2 if len(curves) > 3 else 1
     rows = ceil(len(curves) / columns)
-    figure.set_size_inches(PAGE_WIDTH_IN, 1.2 + 1.65 * rows)
+    figure.set_size_inches(
+        PAGE_WIDTH_IN, 1.2 + 1.65 * rows
+    )  # title and legend, and panels
     first = curves[0]
     metric = "mAP\nof categories" if first["scoring"][0] == "reduced" else "mAP"
     labels = [metric] * rows + ["new\nexemplars"]
@@ -338,10 +340,10 @@ def _compose_sweep(
     axes = upper[: len(curves)]
     for ax in upper[len(curves) :]:
         ax.set_visible(False)
-    room_in = 5.8 / columns
+    room_in = 5.8 / columns  # of a panel
     half_width = min(0.31, 0.025 * len(first) + 0.015)  # boxes of few are not broad
     for ax, band in zip(axes, bands, strict=False):
-        draw_curve(ax, band, "background", 1.0)
+        draw_curve(ax, band, "background", alpha=1.0)
     for ax, curve in zip(axes, curves, strict=True):
         draw_boxes(ax, curve, baselines, half_width)
         mark_last_complete(ax, curve["complete"])
@@ -385,10 +387,10 @@ def _draw_inset(curve: Frame, ax: "Axes", baselines: Frame) -> None:
     """Draw the panel of one encoder: at each k a violin of the samples, and a box on top."""
     for x, samples in enumerate(curve["value"]):
         levels, height = density(samples.to_numpy())
-        highest = height.max(initial=1e-300)
+        highest = height.max(initial=1e-300)  # not 0, also without levels
         half_width = 0.42 * height / highest
         ax.fill_betweenx(levels, x - half_width, x + half_width, **VIOLIN)
-    draw_boxes(ax, curve, baselines, 0.09)
+    draw_boxes(ax, curve, baselines, half_width=0.09)
 
 
 CLASSES = PageLayout(columns=5, rows=6, row_in=1.35, left_in=0.6, above_in=0.7)
@@ -468,7 +470,7 @@ def plan_spreads(results: CorpusResults, *_: Any) -> Pages:
         return
     by_k = curve.sort("k", maintain_order=True)
     widths = curve["p99"] - curve["p01"]
-    widest = axis_limits(widths, [0.0], high=2.0)[1]
+    widest = axis_limits(widths, [0.0], high=2.0)[1]  # the axis begins at 0
     notes = {f"{spread}: {SPREAD_NOTES[spread]}": spread for spread in spreads}
     legend: Legend = {note: curve_styles(notes[note]) for note in notes}
     yield from SPREADS_LAYOUT.plan_pages(
@@ -500,6 +502,8 @@ LAYOUT = PageLayout(
     heights=(2.6, 1.0),
 )
 WINS_LIMITS = (-0.08, 1.08)
+# The ends of an axis of differences of mAP, which are from -1 to 1.
+DIFFERENCE_ENDS = {"low": -1.04, "high": 1.04}
 
 
 @figure_of_report(
@@ -510,10 +514,11 @@ WINS_LIMITS = (-0.08, 1.08)
 def plan_differences(results: CorpusResults, *_: Any) -> Pages:
     """Yield the pairs of encoders, or of an encoder and a baseline, twelve to a page."""
     differences = results.evaluation.differences
+    # Not the differences of means over labelled sets, which are no spread of a curve.
     rows = differences.filter(interval="one-set", metric="map", scoring="all")
     by_k = rows.sort("k", maintain_order=True)
     pairs = by_k.partition_by("one", "other")
-    limits = axis_limits(rows.select("p01", "p99"), [0.0], low=-1.04, high=1.04)
+    limits = axis_limits(rows.select("p01", "p99"), [0.0], **DIFFERENCE_ENDS)
     spreads = unique_values(rows, "spread")
     legend = {f"{spread}: {INTERVAL}": curve_styles(spread) for spread in spreads}
     yield from LAYOUT.plan_pages(
@@ -530,17 +535,18 @@ def plan_differences(results: CorpusResults, *_: Any) -> Pages:
 def _name_pairs(stacks: AxesArray, pairs: Frames, width_in: float) -> None:
     """Write which two encoders or baselines are compared above each panel."""
     room_pt = width_in * 72 - 14
+    less_pt = 20  # of the word before the second name
     for (ax, _), pair in zip(stacks, pairs, strict=True):
         one = wrap(pair["one"][0], room_pt, BOLD_TICK_FONT)
-        other = wrap(pair["other"][0], room_pt - 20, BOLD_TICK_FONT)
+        other = wrap(pair["other"][0], room_pt - less_pt, BOLD_TICK_FONT)
         ax.set_title(f"{one}\nless {other}", fontsize=TICK_PT)
 
 
 def _draw_pair(pair: Frame, upper: "Axes", lower: "Axes") -> None:
     """Draw the difference of two encoders in every spread; below, the share of wins."""
-    for curve in reversed(pair.partition_by("spread")):
+    for curve in reversed(pair.partition_by("spread")):  # the first on top
         spread = curve["spread"][0]
-        draw_curve(upper, curve, spread, 0.8)
+        draw_curve(upper, curve, spread, alpha=0.8)
         draw_line(lower, curve["wins"], LINE[spread])
     upper.axhline(0.0, **ZERO)
     lower.axhline(0.5, **{**ZERO, "linewidth": 0.5})
@@ -641,22 +647,8 @@ def plan_training(results: CorpusResults, *_: Any) -> Pages:
     panels = []
     crossovers = results.evaluation.crossovers.filter(labels="k")
     for trained, centroid in paired_values(results):
-        if not is_trained(trained["classifier"][0]):
-            continue
-        k, trained_samples, centroid_samples = align_draws(trained, centroid)
-        samples_by_curve = {
-            "centroid": centroid_samples,
-            "trained": trained_samples,
-            "difference": trained_samples - centroid_samples,
-        }
-        curves = [
-            pl.DataFrame({"curve": name, "k": k, **summarise_samples(samples)})
-            for name, samples in samples_by_curve.items()
-        ]
-        key = trained.rename({"classifier": "baseline"}).head(1).select(CROSSOVER_KEY)
-        crossover = key.join(crossovers, on=CROSSOVER_KEY, how="left")
-        facts = crossover.select(*CROSSOVER_KEY, *CROSSOVER)  # one row
-        panels.append(pl.concat(curves).join(facts, how="cross"))
+        if is_trained(trained["classifier"][0]):
+            panels.append(_make_training_panel(trained, centroid, crossovers))
     if not panels:
         return
     rows = pl.concat(panels)
@@ -665,7 +657,7 @@ def plan_training(results: CorpusResults, *_: Any) -> Pages:
     baselines = drawable_baselines(results.baselines, rows)
     limits = axis_limits(rows.filter(~is_difference).select(ends), baselines["value"])
     difference_limits = axis_limits(
-        rows.filter(is_difference).select(ends), [0.0], low=-1.04, high=1.04
+        rows.filter(is_difference).select(ends), [0.0], **DIFFERENCE_ENDS
     )
     classifiers = " or ".join(map(classifier_name, unique_values(rows, "baseline")))
     legend = {
@@ -686,6 +678,28 @@ def plan_training(results: CorpusResults, *_: Any) -> Pages:
     )
 
 
+def _make_training_panel(trained: Frame, centroid: Frame, crossovers: Frame) -> Frame:
+    """Return the curves `centroid`, `trained` and `difference`, over the draws that both have.
+
+    `trained` and `centroid` are rows of VALUES with the same encoder. All rows of the panel repeat
+    the crossover of the two, found in `crossovers`; it is null where there is none.
+    """
+    k, trained_samples, centroid_samples = align_draws(trained, centroid)
+    samples_by_curve = {
+        "centroid": centroid_samples,
+        "trained": trained_samples,
+        "difference": trained_samples - centroid_samples,
+    }
+    curves = [
+        pl.DataFrame({"curve": name, "k": k, **summarise_samples(samples)})
+        for name, samples in samples_by_curve.items()
+    ]
+    key = trained.rename({"classifier": "baseline"}).head(1).select(CROSSOVER_KEY)
+    crossover = key.join(crossovers, on=CROSSOVER_KEY, how="left")
+    facts = crossover.select(*CROSSOVER_KEY, *CROSSOVER)  # one row
+    return pl.concat(curves).join(facts, how="cross")
+
+
 def _draw_training(
     panel: Frame, upper: "Axes", lower: "Axes", baselines: Frame
 ) -> None:
@@ -702,7 +716,7 @@ def _draw_training(
     lower.tick_params(labelbottom=True)  # the shots of encoders may differ
     shots = unique_values(panel, "k")
     for kind, style in CROSSOVER.items():
-        if panel[kind][0] in shots:
+        if panel[kind][0] in shots:  # null is not
             upper.axvline(shots.index(panel[kind][0]), **style)
             lower.axvline(shots.index(panel[kind][0]), **style)
 
@@ -791,7 +805,7 @@ def plan_refinement(results: CorpusResults, *_: Any) -> Pages:
 def _compose_refinement(figure: "Figure", panels: Frames) -> None:
     """Draw a panel for each metric, with a line for each encoder against gradient steps."""
     encoders = unique_values(panels[0], "encoder")
-    legend_in = 0.13 * min(len(encoders), 30)
+    legend_in = 0.13 * min(len(encoders), 30)  # the height of its lines
     figure.set_size_inches(PAGE_WIDTH_IN, 2.6 + legend_in)
     axes = figure.subplots(1, len(panels), squeeze=False)
     small = {"fontsize": SMALL_PT, "fontweight": "normal", "color": GREY}

@@ -32,7 +32,9 @@ from callshot.report.figures.layout import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
 LEFT_IN = 1.3  # names of the classes, and the edge of the page
 LEFT_NAMES_IN = 0.95
@@ -68,13 +70,13 @@ def plan_confusion(results: CorpusResults, shots: Sequence[int], *_: Any) -> Pag
     encoders = unique_values(cells, "encoder")
     labels = [count.label for count in results.evaluation.eligible_classes]
     grid = _make_grid(len(shots), len(encoders), len(labels))
-    if grid[0] == len(shots):
+    columns, rows = grid[:2]
+    if columns == len(shots):
         pairs = [(k, encoder) for encoder in encoders for k in shots]
     else:  # each k has rows or pages of its own
         pairs = list(product(shots, encoders))
     matrices = [cells.filter(k=k, encoder=encoder) for k, encoder in pairs]
-    per_page = grid[0] * grid[1]
-    yield from make_pages("confusion", matrices, per_page, _compose, labels, grid)
+    yield from make_pages("confusion", matrices, columns * rows, _compose, labels, grid)
 
 
 def _make_grid(shots: int, encoders: int, classes: int) -> MatrixGrid:
@@ -90,14 +92,14 @@ def _make_grid(shots: int, encoders: int, classes: int) -> MatrixGrid:
         columns = min(2, encoders)
     if _largest_side_in(columns) < smallest_in:
         columns = 1
-    wanted_in = max(MIN_SIDE_IN, 0.3 * classes)
+    wanted_in = max(MIN_SIDE_IN, 0.3 * classes)  # room for numbers in the cells
     side_in = min(wanted_in, _largest_side_in(columns))
     height_in = PAGE_HEIGHT_IN - BELOW_IN - BAR_IN
     all_rows = ceil(shots * encoders / columns)
     one_page_in = height_in / all_rows - TITLE_IN
     if one_page_in >= max(MIN_SIDE_IN, smallest_in):
         side_in = min(side_in, one_page_in)
-    rows = floor(height_in / (side_in + TITLE_IN) + 1e-9)
+    rows = floor(height_in / (side_in + TITLE_IN) + 1e-9)  # against rounding errors
     return columns, max(1, rows), side_in
 
 
@@ -117,8 +119,6 @@ def _compose(
     A matrix is a frame with the cells of one encoder and k. Cells that are large enough get
     numbers.
     """
-    from matplotlib.colors import LinearSegmentedColormap
-
     columns, _, side_in = grid
     columns = min(columns, len(matrices))
     rows = ceil(len(matrices) / columns)
@@ -126,34 +126,9 @@ def _compose(
     height_in = BELOW_IN + BAR_IN + rows * (side_in + TITLE_IN)
     figure.set_size_inches(width_in, height_in)
     axes = add_panels(figure, len(matrices), columns, ["label"])[:, 0]
-    colours = LinearSegmentedColormap.from_list("recall", SHADES)
-    edges = np.arange(0.5, len(labels) - 1)  # between cells
-    ends = (-0.5, len(labels) - 0.5)
     has_numbers = side_in * 72 / len(labels) >= CELL_WITH_COUNT_PT
     for ax, matrix in zip(axes, matrices, strict=True):
-        recall = fill_matrix(matrix, "recall", labels)
-        image = ax.imshow(recall, cmap=colours, vmin=0, vmax=1, aspect="auto")
-        ax.grid(visible=False)
-        ax.spines[:].set_visible(True)
-        ax.tick_params(length=0)
-        ax.hlines(edges, *ends, color=MIST, linewidth=0.3)
-        ax.vlines(edges, *ends, color=MIST, linewidth=0.3)
-        if has_numbers:
-            # The recall is written into each cell, and the mean count below it.
-            counts = fill_matrix(matrix, "count", labels)
-            for (row, column), count in np.ndenumerate(counts):
-                share = recall[row, column]
-                digits = 1 if count < 99.95 else 0
-                ax.text(
-                    column,
-                    row,
-                    f"{share:.2f}\n{count:.{digits}f}",
-                    ha="center",
-                    va="center",
-                    color="white" if share > 0.72 else INK,
-                    fontsize=SMALL_PT,
-                    in_layout=False,
-                )
+        image = _draw_matrix(ax, matrix, labels, has_numbers)
         title = f"{matrix['encoder'][0]}, k = {matrix['k'][0]}"
         shown = shorten(title, side_in * 72, BOLD_TICK_FONT)
         ax.set_title(shown, fontsize=TICK_PT, pad=3)
@@ -180,6 +155,44 @@ def _compose(
     shares = [0, 0.25, 0.5, 0.75, 1]
     bar.set_ticks(shares, labels=["0", "¼", "½", "¾", "1"], fontsize=TICK_PT)
     bar.ax.tick_params(length=2, pad=1)
+
+
+def _draw_matrix(
+    ax: "Axes", matrix: Frame, labels: Sequence[str], has_numbers: bool
+) -> "AxesImage":
+    """Draw the recall of each cell as a shade; return the image, which a colour bar explains.
+
+    With `has_numbers`, write the recall into each cell, and the mean count below it.
+    """
+    from matplotlib.colors import LinearSegmentedColormap
+
+    colours = LinearSegmentedColormap.from_list("recall", SHADES)
+    recall = fill_matrix(matrix, "recall", labels)
+    image = ax.imshow(recall, cmap=colours, vmin=0, vmax=1, aspect="auto")
+    ax.grid(visible=False)
+    ax.spines[:].set_visible(True)
+    ax.tick_params(length=0)
+    edges = np.arange(0.5, len(labels) - 1)  # between cells
+    ends = (-0.5, len(labels) - 0.5)
+    ax.hlines(edges, *ends, color=MIST, linewidth=0.3)
+    ax.vlines(edges, *ends, color=MIST, linewidth=0.3)
+    if not has_numbers:
+        return image
+    counts = fill_matrix(matrix, "count", labels)
+    for (row, column), count in np.ndenumerate(counts):
+        share = recall[row, column]
+        digits = 1 if count < 99.95 else 0  # three digits at most
+        ax.text(
+            column,
+            row,
+            f"{share:.2f}\n{count:.{digits}f}",
+            ha="center",
+            va="center",
+            color="white" if share > 0.72 else INK,  # on a dark shade
+            fontsize=SMALL_PT,
+            in_layout=False,
+        )
+    return image
 
 
 def fill_matrix(cells: Frame, column: str, labels: Sequence[str]) -> FloatArray:

@@ -97,7 +97,9 @@ def choose_episode(results: CorpusResults, protocol: Protocol) -> ExampleEpisode
         if label in eligible and folds[segment] != COMMON_FOLD
     )
     for query in queries[:: max(1, len(queries) // CANDIDATES)]:
-        episode = rerun_episode(table, evaluation.folds, query, k, 0, protocol)
+        episode = rerun_episode(
+            table, evaluation.folds, query, k, draw=0, protocol=protocol
+        )
         example = _describe_episode(evaluation, table, episode, folds)
         if example.is_correct:
             break
@@ -137,6 +139,7 @@ def _describe_episode(
     )
 
 
+# Horizontal positions of columns, and their widths.
 MARK_IN = 0.14
 TEXT_IN = 0.26
 FOLDS_IN = 1.5
@@ -145,7 +148,7 @@ ALL_FOLDS_IN = 2.8
 COMMON_GAP_IN = 0.08
 POOL_IN = 5.09
 DRAWN_IN = 5.51
-LEFT_IN = 5.93
+REMAINING_IN = 5.93  # what is left of the pool
 SCORE_IN = 6.65
 HALF_SCORE_IN = 0.5
 
@@ -153,13 +156,16 @@ HEADINGS_IN = 0.83
 COLUMN_HEADINGS_IN = 1.01
 ROWS_IN = 1.11
 ROW_IN = 0.3
+BAR_IN = 0.14  # the height of the bar of a score
+NUMBER_GAP_IN = 0.04  # between the axis of scores and a number
+NAME_GAP_PT = 6  # at the right of a name
 FOOT_IN = 0.62
 HEADINGS = (
     (DRAWN_IN, HEADINGS_IN, "support side"),
     (SCORE_IN, HEADINGS_IN, "query to centroids"),
     (POOL_IN, COLUMN_HEADINGS_IN, "pool"),
     (DRAWN_IN, COLUMN_HEADINGS_IN, "drawn"),
-    (LEFT_IN, COLUMN_HEADINGS_IN, "left"),
+    (REMAINING_IN, COLUMN_HEADINGS_IN, "left"),
 )
 
 SQUARE: Style = {"marker": "s", "color": BLUE, "linestyle": "none", "markersize": 4.2}
@@ -172,7 +178,7 @@ SHADE: Style = {
     "markeredgewidth": 1,
 }
 BAR: Style = {**SQUARE, "marker": "_", "markeredgewidth": 4, "markersize": 7}
-LEFT: Style = {"ha": "left", "fontsize": None}
+LEFT_ALIGNED: Style = {"ha": "left", "fontsize": None}
 KEY = (
     (DIAMOND, "query"),
     (SQUARE, "drawn: the support set"),
@@ -214,10 +220,10 @@ def _compose(figure: "Figure", example: ExampleEpisode, score: str) -> None:
     query = f"Fold {example.fold}, label {labels}; encoder {example.encoder}."
     support = f"{exemplars} of every class, from the other folds and the common fold."
     ax.plot(MARK_IN, 0.17, **{**DIAMOND, "markersize": 5})
-    heading = {**LEFT, "weight": "bold", "fontsize": TITLE_PT}
+    heading = {**LEFT_ALIGNED, "weight": "bold", "fontsize": TITLE_PT}
     _write(ax, TEXT_IN, 0.17, title, **heading)
-    _write(ax, TEXT_IN, 0.36, shorten(query, room_pt), **LEFT)
-    _write(ax, TEXT_IN, 0.53, f"Draw {episode.draw}: {support}", **LEFT)
+    _write(ax, TEXT_IN, 0.36, shorten(query, room_pt), **LEFT_ALIGNED)
+    _write(ax, TEXT_IN, 0.53, f"Draw {episode.draw}: {support}", **LEFT_ALIGNED)
     for x, y, text in (*HEADINGS, (SCORE_IN, COLUMN_HEADINGS_IN, score)):
         _write(ax, x, y, text)
     _draw_folds(ax, example)
@@ -234,7 +240,7 @@ def _compose(figure: "Figure", example: ExampleEpisode, score: str) -> None:
     if hidden > 0:
         text += f" {hidden} more of {example.classes} classes are not shown."
     shown = shorten(text, (PAGE_WIDTH_IN - 0.2) * 72)
-    _write(ax, 0.08, foot_in + 0.42, shown, **LEFT)
+    _write(ax, 0.08, foot_in + 0.42, shown, **LEFT_ALIGNED)
 
 
 def _write(ax: "Axes", x: float, y: float, text: object, **style: object) -> None:
@@ -269,7 +275,9 @@ def _draw_folds(ax: "Axes", example: ExampleEpisode) -> None:
         box: Style = {"facecolor": fill, "edgecolor": SILVER, "linewidth": 0.5}
         for number, (label, counts) in enumerate(example.segments.items()):
             y = _row_middle(number)
-            ax.bar(x, ROW_IN, width, y - ROW_IN / 2, zorder=1, **box)
+            top_in = y - ROW_IN / 2
+            ax.bar(x, height=ROW_IN, width=width, bottom=top_in, zorder=1, **box)
+            # The common fold, -1, is the last of the counts.
             marks = [SQUARE] * example.drawn[label][fold]
             if is_query and label == example.labels[0]:
                 marks.append(DIAMOND)
@@ -288,7 +296,7 @@ def _draw_folds(ax: "Axes", example: ExampleEpisode) -> None:
 def _draw_rows(ax: "Axes", example: ExampleEpisode) -> None:
     """Write the name of each class, its exemplars before and after the draw; draw its score."""
     episode = example.episode
-    room_pt = (FOLDS_IN - TEXT_IN) * 72 - 6
+    room_pt = (FOLDS_IN - TEXT_IN) * 72 - NAME_GAP_PT
     names = shorten_all(list(example.segments), room_pt, BOLD_FONT)
     scores = [abs(episode.scores[label]) for label in example.segments]
     largest = max(filter(isfinite, scores), default=0.0) or 1.0
@@ -299,25 +307,35 @@ def _draw_rows(ax: "Axes", example: ExampleEpisode) -> None:
         if is_label:
             ax.plot(MARK_IN, y, **DIAMOND)
         weight = "bold" if is_label else "normal"
-        _write(ax, TEXT_IN, y, name, weight=weight, **LEFT)
+        _write(ax, TEXT_IN, y, name, weight=weight, **LEFT_ALIGNED)
         support = episode.support[label]
         pool = sum(segments) - segments[example.fold]
         enough = len(support) >= episode.k
         drawn = episode.k if enough else f"{len(support)} of {episode.k}"
         _write(ax, POOL_IN, y, pool)
         _write(ax, DRAWN_IN, y, drawn)
-        _write(ax, LEFT_IN, y, pool - len(set(support)))
-
-        # A bar from zero, the largest half as wide as the column; the number on the other side.
-        score = episode.scores[label]
-        length_in = score / largest * HALF_SCORE_IN if isfinite(score) else 0.0
+        # An exemplar that was drawn twice, with replacement, counts once.
+        _write(ax, REMAINING_IN, y, pool - len(set(support)))
         is_decision = label == example.decision
-        colour = BLUE if is_decision else SILVER
-        ax.barh(y, length_in, ROW_IN - 0.16, SCORE_IN, color=colour, zorder=1)
-        half_in = ROW_IN / 2
-        ax.vlines(SCORE_IN, y - half_in, y + half_in, color=INK, linewidth=0.6)
-        text = f"{score:#.3g}" if abs(score) < 1000 else f"{score:.0f}"
-        side, shift_in = ("right", -0.04) if score > 0 else ("left", 0.04)
-        style = {"ha": side, "weight": "bold" if is_decision else "normal"}
-        shown = text.rstrip(".").replace("-", "−")
-        _write(ax, SCORE_IN + shift_in, y, shown, fontsize=SMALL_PT, **style)
+        _draw_score(ax, y, episode.scores[label], largest, is_decision)
+
+
+def _draw_score(
+    ax: "Axes", y: float, score: float, largest: float, is_decision: bool
+) -> None:
+    """Draw a score as a bar from zero, and its number on the other side.
+
+    The bar of `largest` is half as wide as the column.
+    """
+    length_in = score / largest * HALF_SCORE_IN if isfinite(score) else 0.0
+    colour = BLUE if is_decision else SILVER
+    ax.barh(y, length_in, height=BAR_IN, left=SCORE_IN, color=colour, zorder=1)
+    half_in = ROW_IN / 2
+    ax.vlines(SCORE_IN, y - half_in, y + half_in, color=INK, linewidth=0.6)
+    text = f"{score:#.3g}" if abs(score) < 1000 else f"{score:.0f}"
+    shown = text.rstrip(".").replace("-", "−")
+    weight = "bold" if is_decision else "normal"
+    x, side = SCORE_IN + NUMBER_GAP_IN, "left"
+    if score > 0:
+        x, side = SCORE_IN - NUMBER_GAP_IN, "right"
+    _write(ax, x, y, shown, fontsize=SMALL_PT, ha=side, weight=weight)

@@ -319,8 +319,8 @@ def compose_panels(
     for stack, panel in zip(stacks, panels, strict=True):
         draw(panel, *stack, *options)
         shots = unique_values(panel, "k")
-        for ax, axis_limits in zip(stack, limits, strict=True):
-            set_scales([ax], shots, width_in - layout.margin_in, axis_limits)
+        for ax, ends in zip(stack, limits, strict=True):
+            set_scales([ax], shots, width_in - layout.margin_in, ends)
     write_titles(stacks, panels, width_in)
     if y_label:
         figure.supylabel(y_label)
@@ -394,7 +394,8 @@ def choose_ticks(shots: Shots, room_pt: float) -> list[int]:
             if tick * pitch_pt - half_pt >= end_pt + TICK_GAP_PT:
                 ticks.append(tick)
                 end_pt = tick * pitch_pt + half_pt
-        if len(ticks) == len(shots) or len(wanted) <= room_pt / TICK_ROOM_PT:
+        all_fit = len(ticks) == len(shots)
+        if all_fit or len(wanted) <= room_pt / TICK_ROOM_PT:
             break
     return ticks
 

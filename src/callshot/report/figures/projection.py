@@ -85,7 +85,7 @@ def _compose_maps(
     list_width_in = list_height_in = 0.0
     if len(labels) > FEW_LABELS:
         list_width_in = LIST_IN
-        list_height_in = (len(labels) * 10 + 22) / 72
+        list_height_in = (len(labels) * 10 + 22) / 72  # 10 points a line
         ratio = (PAGE_WIDTH_IN - LIST_IN) / list_height_in
         square_columns = round(sqrt(maps * ratio))  # maps are about square
         columns = min(columns, max(1, square_columns))
@@ -93,9 +93,11 @@ def _compose_maps(
     height_in = max(ceil(maps / columns) * ASPECT * side_in, list_height_in)
     figure.set_size_inches(columns * side_in + list_width_in, height_in)
     axes = add_panels(figure, maps, columns)[:, 0]
-    centroids = [draw_map(*pair, labels) for pair in zip(axes, tables, strict=True)]
+    centroids = [
+        draw_map(ax, table, labels) for ax, table in zip(axes, tables, strict=True)
+    ]
     set_titles(axes, [table.encoder for table in tables], side_in - 0.5)
-    names = shorten_all(labels, side_in * 22)
+    names = shorten_all(labels, room_pt=side_in * 22)  # a third of a side
     if len(labels) > FEW_LABELS:
         names = [str(number) for number in range(1, len(labels) + 1)]
         shown = shorten_all(labels, (LIST_IN - 0.5) * 72, SMALL_FONT)
@@ -108,7 +110,7 @@ def _compose_maps(
             handlelength=0.8,
             labelspacing=0.35,
         )
-    freeze(figure)
+    freeze(figure)  # names are placed where points stay
     for ax, points in zip(axes, centroids, strict=True):
         place_names(ax, points, names)
 

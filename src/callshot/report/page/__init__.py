@@ -121,21 +121,15 @@ def corpus_data(results: CorpusResults, summary: Summary, shots: Shots) -> Data:
     if MEAN in differences["spread"]:
         differences = differences.filter(pl.col("spread") != spread)
         differences = differences.with_columns(pl.col("spread").replace({MEAN: spread}))
-    fields = (*INTERVAL, "wins", "clear")
+    difference_lines = _make_lines(
+        differences,
+        [metrics, spreads, pairs],
+        all_shots,
+        fields=(*INTERVAL, "wins", "clear"),
+    )
     by_metric = ["scoring", "metric"]
     baselines = results.baselines.join(metrics, on=by_metric, maintain_order="left")
     positions = dict(encoders.select("encoder", "index").iter_rows())
-
-    headline = summary.headline
-    marked = curve.filter(
-        pl.col("k").is_in([headline.k, headline.next_k]),
-        encoder=summary.best,
-        scoring="all",
-        metric="map",
-        spread=spread,
-    )
-    marks = marked.sort("k").select("k", "mean", "chance").rows()
-    _, _, chance = marks[0]  # it may differ between k
     return {
         "name": clean(evaluation.corpus),
         "complete_shots": evaluation.complete_shots,
@@ -158,16 +152,28 @@ def corpus_data(results: CorpusResults, summary: Summary, shots: Shots) -> Data:
             for baseline in baselines.iter_rows(named=True)
         ],
         "pairs": [list(map(clean, names)) for _, *names in pairs.iter_rows()],
-        "differences": _make_lines(
-            differences, [metrics, spreads, pairs], all_shots, fields=fields
-        ),
+        "differences": difference_lines,
         "best": evaluation.encoders.index(summary.best),
-        "k": headline.k,
-        "headline": {
-            "marks": [(k, mean, f"{mean:.2f} with {k}") for k, mean, _ in marks],
-            "chance": {"name": f"chance {chance:.2f}", "value": chance},
-        },
-        "confusion": confusion_data(evaluation, shots, headline.k),
+        "k": summary.headline.k,
+        "headline": _mark_headline(curve.filter(spread=spread), summary),
+        "confusion": confusion_data(evaluation, shots, summary.headline.k),
+    }
+
+
+def _mark_headline(curve: Frame, summary: Summary) -> Data:
+    """Return the points of a curve that the headline is about, and the level of chance."""
+    headline = summary.headline
+    marked = curve.filter(
+        pl.col("k").is_in([headline.k, headline.next_k]),
+        encoder=summary.best,
+        scoring="all",
+        metric="map",
+    )
+    points = marked.sort("k").select("k", "mean", "chance").rows()
+    _, _, chance = points[0]  # it may differ between k
+    return {
+        "marks": [(k, mean, f"{mean:.2f} with {k}") for k, mean, _ in points],
+        "chance": {"name": f"chance {chance:.2f}", "value": chance},
     }
 
 
@@ -200,10 +206,10 @@ def _make_lines(
     for (*first, last), line in points.group_by(positions, maintain_order=True):
         parts_of_key = [str(position) for position in first]
         parts_of_key.append(f"{prefix}{last}")
-        columns = all_shots.join(line, on="k", how="left", maintain_order="left")
+        at_all_shots = all_shots.join(line, on="k", how="left", maintain_order="left")
         values = []
         for field in fields:
-            rounded = [_round(value) for value in columns[field]]
+            rounded = [_round(value) for value in at_all_shots[field]]
             values.append(rounded)
         key = ".".join(parts_of_key)
         lines[key] = values
@@ -492,6 +498,29 @@ def write_page(
             "has_clips": bool(own_clips),
         }
         corpora.append(data)
+    charts = {"digits": DIGITS, "corpora": corpora}
+    page = get_template("page.html").render(
+        content,
+        all_results=all_results,
+        explained=explained,
+        summaries=summaries,
+        title=title,
+        **_read_assets(),
+        headings=HEADINGS,
+        figures=FIGURES,
+        later_figures=LATER_FIGURES,
+        has_differences=any(len(one.evaluation.differences) for one in all_results),
+        max_items=MAX_ITEMS,
+        **{function.__name__: function for function in PARTS},
+        data={"data": to_json(charts), "clips": to_json(clips)},
+    )
+    with explain_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, page)
+
+
+def _read_assets() -> Data:
+    """Return the styles and scripts of the page, the policy that allows them alone, a licence."""
     assets = files("callshot.report.page") / "assets"
     licence, *texts = [
         (assets / name).read_text(encoding="utf-8")
@@ -505,25 +534,9 @@ def write_page(
     policy = POLICY.format(
         styles=" ".join(hashes[:count]), scripts=" ".join(hashes[count:])
     )
-    charts = {"digits": DIGITS, "corpora": corpora}
-    page = get_template("page.html").render(
-        content,
-        all_results=all_results,
-        explained=explained,
-        summaries=summaries,
-        title=title,
-        policy=policy,
-        styles=texts[:count],
-        scripts=texts[count:],
-        licence=licence,
-        headings=HEADINGS,
-        figures=FIGURES,
-        later_figures=LATER_FIGURES,
-        has_differences=any(len(one.evaluation.differences) for one in all_results),
-        max_items=MAX_ITEMS,
-        **{function.__name__: function for function in PARTS},
-        data={"data": to_json(charts), "clips": to_json(clips)},
-    )
-    with explain_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, page)
+    return {
+        "policy": policy,
+        "styles": texts[:count],
+        "scripts": texts[count:],
+        "licence": licence,
+    }

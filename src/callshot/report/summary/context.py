@@ -124,6 +124,7 @@ class Context:
         # The smallest p that so many permutations can give
         can_be_small = 1 / (1 + pl.col("permutations")) <= LARGEST_P
         tests = self.evaluation.chance_test.filter(can_be_small, metric="map")
+        # Tests of random vectors alone say nothing about the other encoders.
         is_ranked = tests["encoder"].is_in(self.ranking(self.k))
         if is_ranked.any():
             columns = tests.select("encoder", "k", "p", "permutations")
@@ -142,9 +143,11 @@ class Context:
         """
         pairs = list(paired_values(self.results))
         found = []
-        for wanted in (True, False):
+        for with_training in (True, False):
             group = [
-                pair for pair in pairs if is_trained(pair[0]["classifier"][0]) == wanted
+                (values, reference)
+                for values, reference in pairs
+                if is_trained(values["classifier"][0]) == with_training
             ]
             compared = compare_classifiers(group)
             rows = summarise_comparisons(compared, self.evaluation.complete_shots)

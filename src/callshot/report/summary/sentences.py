@@ -53,9 +53,9 @@ def describe_encoders(context: Context) -> Sentences:
     if len(ranking) > 1:
         for row in context.difference_at(k, best, ranking[1]):
             yield say("next_best", context, row)
-    last = max(context.curve().filter("complete")["k"], default=k)
-    leader = context.ranking(last)[0]
-    for row in context.difference_at(last, leader, best):
+    last_k = max(context.curve().filter("complete")["k"], default=k)
+    leader = context.ranking(last_k)[0]
+    for row in context.difference_at(last_k, leader, best):
         if row["clear"] and row["low"] > 0:
             yield say("later_best", context, row)
     yield from describe_chance(context)
@@ -186,16 +186,18 @@ def _describe_lead(context: Context, subject: str, other: str, rows: Frame) -> s
     `rows` are the differences of both by k, with `one_mean` and `other_mean`.
     """
     passed = first_lasting(rows, AHEAD)
-    first = rows.filter(AHEAD)["k"].head(1)
+    first_ahead = rows.filter(AHEAD)["k"].head(
+        1
+    )  # it may fall behind again; may be empty
     about = (context, subject, other)
     if passed is None:
         worse = first_lasting(rows.drop_nulls("low"), pl.col("high") < 0)
-        return say("behind", *about, rows.row(-1, named=True), first, worse)
-    point = passed
+        return say("behind", *about, rows.row(-1, named=True), first_ahead, worse)
+    point = passed  # whose means the sentence gives
     is_always = passed["k"] == rows["k"][0]
     if is_always:
         point = next(rows.filter(k=context.k).iter_rows(named=True), passed)
-    lead = say("ahead", *about, passed, is_always, point, first[0])
+    lead = say("ahead", *about, passed, is_always, point, first_ahead[0])
     return lead + context.describe_clear(rows, passed["k"])
 
 
@@ -439,11 +441,12 @@ def _find_rise(context: Context) -> Iterator[tuple[int, float]]:
     if values.is_empty() or context.samples < MIN_SAMPLES:
         return
     mean = context.point["mean"]
-    if context.target is None:  # the next round levels
-        levels = [
-            round((floor((mean + MIN_RISE) / step + 1e-9) + 1) * step, 2)
-            for step in LEVEL_STEPS
-        ]
+    if context.target is None:
+        levels = []
+        for step in LEVEL_STEPS:
+            # The next multiple of the step; 1e-9 counts what is one but for rounding.
+            steps_below = floor((mean + MIN_RISE) / step + 1e-9)
+            levels.append(round((steps_below + 1) * step, 2))
     else:
         levels = [context.target]
     for level in levels:
@@ -461,8 +464,9 @@ def share_rising(context: Context, k: int) -> float:
     )
     if context.samples < MIN_SAMPLES:
         return nan
-    few, many = (value_matrix(values.filter(k=number)) for number in (context.k, k))
-    return float(np.mean(many > few))
+    with_few = value_matrix(values.filter(k=context.k))
+    with_many = value_matrix(values.filter(k=k))
+    return float(np.mean(with_many > with_few))
 
 
 @dataclass(frozen=True)
@@ -530,13 +534,13 @@ def _answer_training(context: Context) -> tuple[str, str, str]:
     passed = first_lasting(rows, AHEAD)
     with_interval = rows.drop_nulls("low")
     clear = first_lasting(with_interval, pl.col("low") > 0)
-    at_few = rows.filter(k=context.k).to_dicts()
+    at_few = next(rows.filter(k=context.k).iter_rows(named=True), None)
     advice = say("do_not_train")
     if passed is None:
         answer, reason = "No", "the largest number tested"
         point = rows.row(-1, named=True)
-        if at_few and at_few[0]["mean"] <= 0:
-            point = at_few[0]
+        if at_few is not None and at_few["mean"] <= 0:
+            point = at_few
     else:
         answer, reason = "Not clearly", "the first where it leads"
         if clear is not None:
@@ -544,8 +548,8 @@ def _answer_training(context: Context) -> tuple[str, str, str]:
             reason = "the first where this is clear"
             advice = say("train")
         point = clear or passed
-        if at_few and point["k"] <= context.k:
-            point = at_few[0]
+        if at_few is not None and point["k"] <= context.k:
+            point = at_few
         if clear is None and (point["low"] or 0) > 0:  # clear with a few, but not later
             point = with_interval.row(-1, named=True)
             reason = "the largest number compared"

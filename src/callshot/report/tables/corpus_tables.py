@@ -156,8 +156,8 @@ def _make_table(
     notes: Sequence[Note] = (),
 ) -> Table:
     """Return a table of the facts of each corpus; rows below the first `head` are the foot."""
-    names = columns[0]  # of the rows: the same for all corpora
-    rows = make_rows([name, *(facts[name] for facts in columns)] for name in names)
+    labels = columns[0]  # of the rows: the same for all corpora
+    rows = make_rows([label, *(facts[label] for facts in columns)] for label in labels)
     corpora = [Column(""), *(Column(results.corpus) for results in all_results)]
     foot = len(rows) - head
     return Table(name, title, corpora, rows, foot=foot, notes=notes, section="left-out")

@@ -120,7 +120,7 @@ def score_table(
     # How often cells are underlined, by column and k. Of two kinds that are passed at the same k,
     # the later one in BASELINE_KINDS holds: it has more lines.
     underline_of_cell: dict[tuple[str, str, int], int] = {}
-    foot = []
+    foot: list[Row] = []
     notes: list[str] = []
     baseline_notes: list[str] = []
     for kind in BASELINE_KINDS:

@@ -213,9 +213,8 @@ def escape_latex(text: str) -> str:
     """
     words = []
     for word in printable(text).split(" "):
-        size = (
-            MAX_RUN if len(word) > LONG_WORD else LONG_WORD
-        )  # a short word is one run
+        # A short word is one run.
+        size = MAX_RUN if len(word) > LONG_WORD else LONG_WORD
         runs = [word[start : start + size] for start in range(0, len(word), size)]
         escaped = [LIGATURE.sub(r"\1{}", run.translate(LATEX_ESCAPES)) for run in runs]
         words.append(r"\allowbreak{}".join(escaped))
