@@ -77,18 +77,18 @@ def score_published(
             raise InputError(f"{title}: has no output {name!r}; it has {listed}")
     check_length("signals", len(signals), len(fold))
     is_query = fold >= 0
-    given = np.unique(fold[is_query])
+    our_folds = np.unique(fold[is_query])
     folds = int(weights.num_folds)
-    if not np.array_equal(given, np.arange(folds)):
+    if not np.array_equal(our_folds, np.arange(folds)):
         expected = f"the authors' {folds} folds, 0 to {folds - 1}"
-        first_numbers = given[:12].tolist()
+        first_numbers = our_folds[:12].tolist()
         listed = ", ".join(map(str, first_numbers)) or "none"
         raise InputError(f"{title}: expected {expected}, got {listed}")
 
-    outputs = [keys.index(label_key(name)) for name in names]
+    outputs = [keys.index(label_key(name)) for name in names]  # of the network
     scores = np.full((len(signals), len(names)), np.nan)
     for number in range(folds):
-        model, _ = open_network(weights=weights, fold=number + 1)
+        model, _ = open_network(weights=weights, fold=number + 1)  # it counts from 1
         is_in_fold = fold == number
         for row in np.flatnonzero(is_in_fold).tolist():
             signal = check_signal(row, signals[row])
@@ -97,7 +97,7 @@ def score_published(
             with torch.inference_mode():
                 output = model.predict(waveform[None], output="tensor")
                 output = output.double().cpu()
-            frames = output.flatten(0, -2).numpy()
+            frames = output.flatten(0, -2).numpy()  # (frames, outputs of the network)
             raw_probability = frames[:, outputs]
             probability = np.clip(raw_probability, SATURATION, 1.0 - SATURATION)
             log_odds = np.log(probability) - np.log1p(-probability)

@@ -13,7 +13,7 @@ residuals changed since the step before.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -32,6 +32,7 @@ from callshot.records import FloatArray, IntArray, Progress, no_progress
 
 NEAR = 1e-5  # above the optimum of the objective: a path ends there
 MAX_STEPS = 10**5
+BISECTIONS = 60  # of log2(temperature): from a width of 100 to less than 1e-15
 EXACT_STEPS = 50  # at first all products are exact, later every fiftieth
 
 
@@ -103,8 +104,8 @@ def refine_split(
     """Take gradient steps from the centroid of one split until the objective is near its optimum.
 
     Vectors are standardised by the rows outside the fold of the queries, and weights are scaled
-    accordingly: times the deviation for the objective, divided by it for the queries. `check`
-    raises if the work is to stop.
+    accordingly: times the deviation for the objective, divided by it for the queries. `c` is C.
+    `check` raises if the work is to stop.
     """
     episodes = transform_split(episodes, CENTROID, query_fold)
     is_support = episodes.fold != query_fold
@@ -128,6 +129,26 @@ def refine_split(
     path = Path(temperature, [0], [centroid(queries)[place]], [gap])
 
     step_length = _find_step_length(standardised, c)
+    for step, point in _take_steps(descent, temperature, step_length, optimum, check):
+        weight = descent.weight(point) / deviation
+        layer = LinearLayer(weight, point.bias)
+        path.steps.append(step)
+        path.logits.append(layer(queries)[place])
+        path.gap.append(descent.evaluate(point)[0] - optimum)
+    return path
+
+
+def _take_steps(
+    descent: "Descent",
+    temperature: float,
+    step_length: float,
+    optimum: float,
+    check: Check,
+) -> Iterator[tuple[int, Vector]]:
+    """Take gradient steps from the start until the objective is near its optimum.
+
+    Yield the numbers of the steps that are reported, and the points that they reach.
+    """
     # start / temperature
     previous = descent.start.plus(1.0 / temperature - 1.0, descent.start)
     lookahead = previous
@@ -145,13 +166,9 @@ def refine_split(
         is_last = bound - optimum <= NEAR or step == MAX_STEPS
         is_reported = str(step).rstrip("0") in ("1", "2", "5")  # 1, 2, 5, 10, 20, …
         if is_reported or is_last:
-            weight = descent.weight(point) / deviation
-            layer = LinearLayer(weight, point.bias)
-            path.steps.append(step)
-            path.logits.append(layer(queries)[place])
-            path.gap.append(descent.evaluate(point)[0] - optimum)
+            yield step, point
         if is_last:
-            break
+            return
         # Nesterov's momentum, which restarts where the last change points uphill.
         change = point.plus(-1.0, previous)
         slope = np.vdot(gradient.unknowns, descent.dual(change))
@@ -163,7 +180,6 @@ def refine_split(
         lookahead = point.plus(share, change)
         momentum = next_momentum
         previous = point
-    return path
 
 
 def _find_step_length(rows: FloatArray, c: float) -> float:
@@ -202,7 +218,7 @@ class Descent(Objective):
         if self.in_span:
             # Unknowns are coefficients of the rows, then of the weights of each class, which start
             # with coefficient 1 for their own class.
-            unknowns = np.eye(classes, len(self.all_rows), len(rows))
+            unknowns = np.eye(classes, len(self.all_rows), k=len(rows))
         self.start = self.multiply(unknowns, bias)
         # The residuals of the last gradient, and their sums over rows as unknowns and logits.
         self.last_residual = np.zeros(self.truth.shape)
@@ -260,6 +276,7 @@ class Descent(Objective):
             sums = residual @ rows.rows
             return sums, sums @ rows.table
         classes, count = residual.shape
+        # Coefficients of the rows; those of the weights of the start are 0.
         padded = np.pad(residual, ((0, 0), (0, classes)))
         return padded, residual @ rows.table[:count]
 
@@ -270,7 +287,7 @@ class Descent(Objective):
         # Limits of log2(1 / temperature). The objective is convex, so bisection finds its minimum.
         low = -100.0
         high = 0.0
-        for _ in range(60):
+        for _ in range(BISECTIONS):
             middle = (low + high) / 2.0
             factor = 2.0**middle
             p, _ = self.softmax(factor * logits)
