@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from callshot import pipeline
 from callshot.baselines.options import BaselineOptions, check_trainable
@@ -82,6 +83,7 @@ from callshot.report.figures.layout import (
     SILVER,
     SMALL_PT,
     TICK_PT,
+    Style,
 )
 from callshot.results import OutputFolder, open_output_folder
 from callshot.storage import to_path
@@ -212,9 +214,9 @@ def embed_files(
     source = to_path(source)
     out = to_path(out)
     check_new_table(out)
-    columns = {REJECTS_SUFFIX: REJECT_SCHEMA, DUPLICATES_SUFFIX: DUPLICATE_COLUMNS}
-    for suffix, names in columns.items():
-        is_own = partial(has_header, columns=names)
+    headers = {REJECTS_SUFFIX: REJECT_SCHEMA, DUPLICATES_SUFFIX: DUPLICATE_COLUMNS}
+    for suffix, columns in headers.items():
+        is_own = partial(has_header, columns=columns)
         check_new_file(out.with_suffix(suffix), "list of segments", is_own)
     write = None
     if sequences:
@@ -236,13 +238,13 @@ def embed_files(
     groups = find_equal_vectors(table).tolist()
     rows = zip(groups, table.segment, table.recording, table.label, strict=True)
     duplicates = [row for row in rows if row[0] != NO_GROUP]
-    _write_list(out.with_suffix(REJECTS_SUFFIX), rejects, write_rejects)
-    _write_list(out.with_suffix(DUPLICATES_SUFFIX), duplicates, write_duplicates)
+    _write_or_remove(out.with_suffix(REJECTS_SUFFIX), rejects, write_rejects)
+    _write_or_remove(out.with_suffix(DUPLICATES_SUFFIX), duplicates, write_duplicates)
     write_table(table, out, corpus=segments.metadata.get("corpus"))
     return table, rejects
 
 
-def _write_list(
+def _write_or_remove(
     path: Path, entries: Sequence[Any], write: Callable[[Any, Path], object]
 ) -> None:
     """Write a file by `write(entries, path)`, or remove the earlier one if there are no entries."""
@@ -323,14 +325,16 @@ def evaluate_files(
     target = None
     with open_results(out, transfer=bool(queries)) as output:
         if queries:
-            own = {**choice, "fold_file": None, "categories": None, "corpus": None}
-            dataset = read_dataset(paths, **own, role="source")
+            no_files = {"fold_file": None, "categories": None, "corpus": None}
+            dataset = read_dataset(paths, **{**choice, **no_files}, role="source")
             target = read_dataset(queries, **choice, role="target")
-            # Two corpora of one name get those of the files, or else of their roles.
-            for one, other in ((paths[0].stem, queries[0].stem), ("source", "target")):
+            # Two corpora of one name get those of the files; if these are equal, of their roles.
+            names_of_files = (paths[0].stem, queries[0].stem)
+            for source_name, target_name in (names_of_files, ("source", "target")):
                 if dataset.corpus == target.corpus:
-                    dataset = replace(dataset, corpus=one)
-                    target = replace(target, corpus=choice.get("corpus") or other)
+                    target_name = choice.get("corpus") or target_name
+                    dataset = replace(dataset, corpus=source_name)
+                    target = replace(target, corpus=target_name)
             files = [*dataset.files, *target.files]
             options["centre"] = centre
         else:
@@ -342,20 +346,27 @@ def evaluate_files(
         provenance = describe_evaluation(result, protocol, files, options)
         if isinstance(result, TransferEvaluation):
             draw = partial(draw_transfer, result)
-            provenance["source_corpus"] = result.source_corpus
-            provenance["target_corpus"] = result.corpus
-            for name in ("within_target", "within_source"):
-                within = getattr(result, name)
-                if within is not None:
-                    facts = describe_evaluation(within, protocol, (), {})
-                    labels = within.eligible_labels
-                    provenance[name] = {"classes": labels}
-                    for fact in ("queries", "complete_shots", "folds"):
-                        provenance[name][fact] = facts[fact]
+            provenance |= _describe_corpora(result, protocol)
         else:
             draw = partial(draw_sweep, result.name_classifiers(protocol.reference))
         write_results(output, result, provenance, draw if figure else None)
     return result
+
+
+def _describe_corpora(result: TransferEvaluation, protocol: Protocol) -> dict[str, Any]:
+    """Return, for the provenance of a transfer, its corpora and the evaluations within them."""
+    described: dict[str, Any] = {
+        "source_corpus": result.source_corpus,
+        "target_corpus": result.corpus,
+    }
+    for name in ("within_target", "within_source"):
+        within = getattr(result, name)
+        if within is not None:
+            facts = describe_evaluation(within, protocol, (), {})
+            described[name] = {"classes": within.eligible_labels}
+            for fact in ("queries", "complete_shots", "folds"):
+                described[name][fact] = facts[fact]
+    return described
 
 
 def train_baseline_files(
@@ -464,7 +475,11 @@ def read_centroid_results(
     protocol: Protocol,
     choice: Mapping[str, Any],
 ) -> Evaluation:
-    """Return the results of the centroid, after a check that they are of the same task."""
+    """Read the results of the centroid; check that baselines on some tables are of the same task.
+
+    `against` is the folder of the results. Baselines need its seed, its tables and categories, and
+    its folds. `choice` are the options that the baselines got.
+    """
     with open_provenance(against) as provenance:
         evaluated = Protocol(**protocol_settings(provenance))
         files = provenance["inputs"]
@@ -545,6 +560,7 @@ def _read_signals(
 
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # What encoders get of calls: a CSV file and a picture.
@@ -593,49 +609,19 @@ def _compose_coverage(
     power: FloatArray,
     label: Sequence[str],
 ) -> None:
-    """Draw the mean spectrum of each call type; below, the band that each encoder gets."""
+    """Draw the mean spectrum of each call type; below, the band that each encoder gets.
+
+    The arguments are those of `write_coverage`.
+    """
     bands_in = ROW_IN * (table.height + 1)
     height_in = SPECTRUM_IN + bands_in + 0.6
     figure.set_size_inches(PAGE_WIDTH_IN, height_in)
     heights = (SPECTRUM_IN, bands_in)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=heights)
-    # The mean spectrum of the calls of each type, the commonest first.
-    labels = np.asarray(label)
-    names, counts = np.unique(labels, return_counts=True)
-    falling = np.argsort(-counts, kind="stable")
-    commonest = names[falling][:MAX_LABELS]
     lower_hz = edges_hz[:-1]
     upper_hz = edges_hz[1:]
-    centres_hz = np.sqrt(lower_hz * upper_hz)
-    for n, name in enumerate(commonest):
-        mean = power[labels == name].mean(axis=0)
-        not_zero = np.maximum(mean, 1e-12)
-        upper.plot(
-            centres_hz,
-            10 * np.log10(not_zero),
-            color=COLOURS[n],
-            linestyle=DASHES[n % len(DASHES)],
-            label=printable(str(name)),
-        )
-    top_db = upper.get_ylim()[1]
-    upper.set_ylim(top_db - RANGE_DB, top_db)
-    upper.set_ylabel("share of the energy\nper ⅙ octave, dB")
-    upper.legend(fontsize=SMALL_PT, ncols=2)
-    # The band of each encoder and speed, from top to bottom; those of auto are dark.
-    ticks = []
-    text = {"va": "center", "fontsize": SMALL_PT, "color": GREY}
-    for row, entry in enumerate(table.iter_rows(named=True)):
-        low_hz, high_hz = entry["low_hz"], entry["high_hz"]
-        colour = BLUE if entry["auto"] else SILVER
-        width_hz = max(0.0, high_hz - low_hz)
-        energy = entry["energy"]
-        encoder = printable(entry["encoder"])
-        speed = entry["speed"]
-        lower.barh(row, width_hz, 0.7, left=low_hz, color=colour)
-        lower.text(high_hz, row, f" {energy:.0%}", **text)
-        ticks.append(f"{encoder} × {speed:g}")
-    lower.set_yticks(range(len(ticks)), ticks, fontsize=TICK_PT)
-    lower.invert_yaxis()
+    _draw_spectra(upper, np.sqrt(lower_hz * upper_hz), power, np.asarray(label))
+    _draw_bands(lower, table)
     is_used = power.sum(axis=0) > 0
     lower.set_xscale("log")
     lowest_hz = lower_hz[is_used].min()
@@ -644,3 +630,47 @@ def _compose_coverage(
     lower.xaxis.set_major_formatter(lambda hz, _: f"{hz:,.0f}")
     lower.xaxis.set_minor_formatter(lambda hz, _: "")
     lower.set_xlabel("frequency in the recording, Hz")
+
+
+def _draw_spectra(
+    ax: "Axes", centres_hz: FloatArray, power: FloatArray, labels: NDArray[Any]
+) -> None:
+    """Draw the mean spectrum of the calls of each type, the commonest types first.
+
+    `power` is (calls, bins), `labels` is (calls,), and `centres_hz` are the centres of the bins.
+    """
+    names, counts = np.unique(labels, return_counts=True)
+    falling = np.argsort(-counts, kind="stable")
+    commonest = names[falling][:MAX_LABELS]
+    for n, name in enumerate(commonest):
+        mean = power[labels == name].mean(axis=0)
+        not_zero = np.maximum(mean, 1e-12)
+        ax.plot(
+            centres_hz,
+            10 * np.log10(not_zero),
+            color=COLOURS[n],
+            linestyle=DASHES[n % len(DASHES)],
+            label=printable(str(name)),
+        )
+    top_db = ax.get_ylim()[1]
+    ax.set_ylim(top_db - RANGE_DB, top_db)
+    ax.set_ylabel("share of the energy\nper ⅙ octave, dB")
+    ax.legend(fontsize=SMALL_PT, ncols=2)
+
+
+def _draw_bands(ax: "Axes", table: pl.DataFrame) -> None:
+    """Draw the band of each encoder and speed, from top to bottom; those of auto are dark."""
+    ticks = []
+    text: Style = {"va": "center", "fontsize": SMALL_PT, "color": GREY}
+    for row, entry in enumerate(table.iter_rows(named=True)):
+        low_hz, high_hz = entry["low_hz"], entry["high_hz"]
+        colour = BLUE if entry["auto"] else SILVER
+        width_hz = max(0.0, high_hz - low_hz)
+        energy = entry["energy"]
+        encoder = printable(entry["encoder"])
+        speed = entry["speed"]
+        ax.barh(row, width_hz, height=0.7, left=low_hz, color=colour)
+        ax.text(high_hz, row, f" {energy:.0%}", **text)
+        ticks.append(f"{encoder} × {speed:g}")
+    ax.set_yticks(range(len(ticks)), ticks, fontsize=TICK_PT)
+    ax.invert_yaxis()

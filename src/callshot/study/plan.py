@@ -84,6 +84,7 @@ def plan(
     steps.sort(key=lambda step: order.get(step.kind, len(order)))
 
     keys = study.work / "report" / REPORT_KEYS
+    # The report reads neither sequences nor folds, which are in the evaluations too.
     reported = [step for step in steps if step.kind not in ("sequence", "fold")]
 
     def digest_results() -> str:
@@ -120,11 +121,15 @@ class CorpusPlan:
         """Return all steps of the corpus."""
         training = self.study.baselines
         steps = [self.segment, *self.sequences.values(), *self.embeds, self.fold]
-        kinds = [kind for kind in training.train if kind != "end-to-end"]
-        for kind in ("evaluate", *kinds, *([PER_K] if training.per_k else [])):
+        kinds = ["evaluate"]  # of measurements on the vectors of an encoder
+        kinds += [kind for kind in training.train if kind != "end-to-end"]
+        if training.per_k:
+            kinds.append(PER_K)
+        for kind in kinds:
             for number, embed in enumerate(self.embeds):
                 step = self.plan_measurement(kind, embed)
                 steps.append(measure_once(step, embed, self.embeds[:number]))
+        # These read audio: they are measured once, beside the first encoder.
         if "end-to-end" in training.train:
             steps.append(self.plan_measurement("end-to-end", self.embeds[0]))
         if training.published:
@@ -206,7 +211,7 @@ class CorpusPlan:
         return self.segment.folder / SEGMENTS
 
     def plan_embedding(self, encoder: StudyEncoder, kind: str) -> Step:
-        """Plan an encoder's vectors, or its sequences, with which some vectors differ."""
+        """Return the step that makes an encoder's vectors, or its sequences (kind `sequence`)."""
         device = network_device(self.device) if encoder.joined_encoder.gpu else "cpu"
         return self.make_step(
             kind,

@@ -35,7 +35,7 @@ MIN_EXEMPLARS = 2  # of a class, for networks, which hold some out
 ReportStep = Callable[[Step, float | None], None]
 OPTION_TO_KEY = {"(--folds)": "(folds = …)", "with --rate-hz": "with rate_hz ="}
 
-# Seconds of work for a second of audio; of some, for each draw and number of shots.
+# Seconds of work for a second of audio; of evaluate and PER_K, for each draw and k.
 PACE = {
     "segment": 0.0001,
     "fold": 0.0001,
@@ -122,27 +122,30 @@ def _run_steps(
     completed = []
     for status in statuses:
         step = status.step
-        left = 1.0
         share = status.seconds_left / total_s
-        if step.is_done():
+        if step.is_done():  # asked again, because earlier steps have run since
             progress(share, step.name)
             report_step(step, None)
             continue
-
-        def report(
-            part: float, what: str, step: Step = step, share: float = share
-        ) -> None:
-            """Report part of a step as progress of the study, and count what is left of it."""
-            nonlocal left
-            left -= part
-            text = step.name if what in step.name else f"{step.name}: {what}"
-            progress(part * share, text)
-
-        step.run(report)
-        report(max(left, 0.0), step.name)
+        _run_step(step, share, progress)
         completed.append(step)
         report_step(step, step.read_record()["seconds"])
     return completed
+
+
+def _run_step(step: Step, share: float, progress: Progress) -> None:
+    """Run a step, which is a share of the study, and report its progress as that of the study."""
+    left = 1.0  # of the step
+
+    def report(part: float, what: str) -> None:
+        """Report part of the step, and count what is left of it."""
+        nonlocal left
+        left -= part
+        text = step.name if what in step.name else f"{step.name}: {what}"
+        progress(part * share, text)
+
+    step.run(report)
+    report(max(left, 0.0), step.name)  # what the step did not report
 
 
 def check_study(study: Study, steps: Sequence[Step], device: str | None = None) -> None:
@@ -159,6 +162,7 @@ def check_study(study: Study, steps: Sequence[Step], device: str | None = None) 
         read_reference_scores(
             study.references, study.corpus_names, study.encoder_titles
         )
+    # The first steps cut the segments of each corpus.
     for corpus, segment_step in zip(study.corpora, steps, strict=False):
         has_files = corpus.fold_file is not None or corpus.categories is not None
         if segment_step.is_done() and not has_files:
@@ -216,10 +220,10 @@ def estimate_s(study: Study, step: Step) -> float:
     size = 0
     for corpus in study.corpora:
         if step.corpus in ("", corpus.name):
-            links = corpus.reading["annotation_options"].follow_links
+            follow_links = corpus.reading["annotation_options"].follow_links
             files = [corpus.audio]
             if not corpus.audio.is_file():
-                files = [*find_files(corpus.audio, follow_links=links)]
+                files = [*find_files(corpus.audio, follow_links=follow_links)]
             audio = [path for path in files if path.suffix.lower() in AUDIO_SUFFIXES]
             size += sum(path.stat().st_size for path in audio if path.is_file())
     pace = PACE.get(step.kind, OTHER_PACE)
@@ -228,6 +232,7 @@ def estimate_s(study: Study, step: Step) -> float:
         encoder = study.encoders[study.encoder_titles.index(step.encoder)]
         pace = sum(spec.pace for spec in encoder.joined_encoder.specs)
     elif step.kind == "evaluate":
+        # A bootstrap sample counts as a quarter of a draw.
         draws = protocol.draws + protocol.shared_draws + protocol.bootstraps / 4
         pace *= draws * len(protocol.shots)
     elif step.kind == PER_K:

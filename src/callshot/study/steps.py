@@ -111,7 +111,9 @@ class Step:
         try:
             self.record_path.parent.mkdir(parents=True, exist_ok=True)
             self.record_path.unlink(missing_ok=True)
-            names = self.make(progress=progress)
+            names = self.make(
+                progress=progress
+            )  # of its files, if others are there too
             if self.record_folder is None:
                 files = [path.name for path in self.folder.iterdir() if path.is_file()]
                 # Copies of damaged files are no results.
@@ -138,7 +140,8 @@ def fingerprint(
     """Return a short text that changes when a file or folder does.
 
     A recording counts by its size and times, another file by its content, a folder with everything
-    in it that may matter to a corpus, without `excluded` files and what callshot wrote there.
+    in it that may matter to a corpus, without `excluded` files and what callshot wrote there. What
+    cannot be read is "nothing".
     """
     try:
         status = path.stat()

@@ -169,8 +169,9 @@ def read_study(path: Path) -> Study:
 def _parse_study(path: Path, text: str, content: Mapping[str, Any]) -> Study:
     """Return the study of a file with a text, of which `content` is the TOML; check everything."""
     base = path.absolute().parent
-    top = _read_section("", {"out": "results", **content}, "", base)
+    top = _read_section("", {"out": "results", **content}, where="", base=base)
     out = top["out"]
+    # An empty name, which is refused, would have become the folder of the study file.
     check_results_folder(str(out) if content.get("out", "results") else "")
     sections = {}
     for name in ("protocol", "baselines", "report"):
@@ -345,6 +346,7 @@ def _parse_corpus(
     known = section.get("known") or (name if name in CORPORA else None)
     place = section["audio"].absolute()
     files = [own[key] for key in ("fold_file", "categories") if key in own]
+    # Not a folder of the study that the recordings are in.
     excluded = [
         file
         for file in (*own_paths, *files)
@@ -463,16 +465,11 @@ def write_study(
     """Write a new study file; `reading` has annotations, `format` and fields of ReadingOptions."""
     segmentation = inspection.segmentation
     check_any_segments(segmentation)
-    # A corpus is named after its folder, or after the one around it where the name is generic.
-    place = audio.absolute()
-    names = [folder.name for folder in (place, *place.parents) if folder.name]
-    telling = [name for name in names if name.casefold() not in GENERIC_NAMES]
-    title = next(iter([*telling, *names]), "corpus")
+    title = _name_corpus(audio) if corpus is None else corpus.title
     name = re.sub(r"[^A-Za-z0-9_]+", "-", title).strip("-") or "corpus"
     if corpus is not None:
         name = corpus.name
-        title = corpus.title
-    folds = None
+    folds = None  # those of a known corpus, or of the segments
     if corpus is None and given_folds(segmentation.segments) is None:
         folds = _choose_folds(inspection)
     keys = ("audio", "annotations", "format", *list_options(ReadingOptions))
@@ -512,19 +509,33 @@ def write_study(
     write_atomic(path, text)
 
 
+def _name_corpus(audio: Path) -> str:
+    """Return the name of the folder of recordings, or of one around it where that is generic."""
+    place = audio.absolute()
+    names = [folder.name for folder in (place, *place.parents) if folder.name]
+    telling = [name for name in names if name.casefold() not in GENERIC_NAMES]
+    return next(iter([*telling, *names]), "corpus")
+
+
 def _list_values(
     table: str, active: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any, str]]:
-    """Yield the keys of a new table with value and help, those of `active` first."""
+    """Yield each key of a new table, its value and the first words of its help.
+
+    The values are those of `active`, which come first, then defaults, or examples where the default
+    is none. Keys without any value are left out.
+    """
     options = list_options(*STUDY_TABLES[table])
     for key in dict.fromkeys([*active, *options]):
         option = options[key].metadata["option"]
-        value = option.shown if option.kind is str else default_value(options[key])
-        if key == "classifiers":
+        if key in active:
+            value = active[key]
+        elif key == "classifiers":
             value = OTHER_CLASSIFIERS
-        if value in (None, "", ()):
-            value = option.example
-        value = active.get(key, value)
+        else:
+            value = option.shown if option.kind is str else default_value(options[key])
+            if value in (None, "", ()):
+                value = option.example
         if value != "":
             help = re.split(r"(?<!per-k)[:;] |[.] |[.]$|, separated", option.help)[0]
             yield key, value, help
@@ -544,7 +555,7 @@ def _format_value(value: Any, base: Path) -> str:
         value = str(whole)
         with suppress(ValueError):  # another drive
             relative = os.path.relpath(whole, base)
-            if relative.count("..") <= 2:
+            if relative.count("..") <= 2:  # else it is not near
                 value = Path(relative).as_posix()
     return _quote(value)
 
@@ -563,7 +574,7 @@ def _choose_folds(inspection: Inspection) -> tuple[int, str]:
     """
     labels_by_folds = (
         inspection.labels_by_folds
-    )  # how many labels n folds evaluate, by n
+    )  # number of labels that n folds evaluate
     usual = labels_by_folds.get(DEFAULT_FOLDS, 0)
     if usual >= 2:
         return DEFAULT_FOLDS, "no recording is on both sides of a fold"

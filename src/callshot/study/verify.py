@@ -106,7 +106,10 @@ def verify_results(
     if record is not None and record not in paths:
         yield Finding(record, "missing", f"the step did not end; {RUN_AGAIN}")
     for path in paths:
-        findings, is_readable = _verify_manifest(path, folder, audio, path != record)
+        # The record of a step has no checksum of its own.
+        findings, is_readable = _verify_manifest(
+            path, folder, audio, is_sealed=path != record
+        )
         for finding in findings:
             if finding.path not in known:
                 known.add(finding.path)
@@ -129,7 +132,7 @@ def verify_results(
 
 
 def _verify_manifest(
-    path: Path, folder: Path, audio: Path | None, is_sealed: bool
+    path: Path, folder: Path, audio: Path | None, *, is_sealed: bool
 ) -> tuple[list[Finding], bool]:
     """Verify a manifest, the files that it lists and the inputs that it names.
 
