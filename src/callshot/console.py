@@ -24,7 +24,7 @@ def print_lines(console: Console, lines: Iterable[str], style: str = "") -> None
 
 
 def describe_rejects(rejects: Sequence[Reject]) -> str:
-    """Return how many rejects have one reason, and the first of them."""
+    """Return a line about rejects with the same reason: their number, the reason, the first."""
     first = rejects[0]
     reason = first.reason
     if len(reason) > MAX_REASON:
@@ -40,7 +40,10 @@ def show_progress(
     quiet: bool,
     first: str = "preparing (the first run compiles, some seconds)",
 ) -> Iterator[Progress]:
-    """Yield a function that threads may call with shares of the work, which add up to 1."""
+    """Yield a function that threads may call with shares of the work, which add up to 1.
+
+    `first` says what happens before the first call.
+    """
     if quiet:
         yield no_progress
         return

@@ -166,7 +166,10 @@ def describe_inputs(
     *,
     root: Path | None = None,
 ) -> list[dict[str, str]]:
-    """Return role, file (below `root` relative to it) and sha256 of all input files."""
+    """Return the role, name and sha256 of all input files; names below `root` are relative to it.
+
+    The role is "annotations" or "recording".
+    """
     root = root or to_path(segmentation.audio)
     calls = segmentation.calls
     rows = [
@@ -261,7 +264,7 @@ def inspect_corpus(
 
 
 def measure_durations(durations_s: Iterable[float]) -> DurationStats:
-    """Return the number of durations and their statistics, all zero if there are none."""
+    """Return the number of durations and their statistics; all are zero if there are none."""
     values = list(durations_s)
     known = values or [0.0]
     return DurationStats(

@@ -41,7 +41,7 @@ def make_batch_file(
         "TASK_MEMORY": memory * threads,
         "RESOURCES": "--resources GPU=1" if gpu else "",
         "PBS_GPU": ":ngpus=1" if gpu else "",
-        "GPU": "" if gpu else "# ",
+        "GPU": "" if gpu else "# ",  # makes a line of SLURM a comment
         "COMMAND": shlex.join(command),
     }
     values |= {name.upper(): str(number) for name, number in numbers.items()}

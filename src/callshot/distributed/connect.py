@@ -196,7 +196,7 @@ def _start_local(stack: ExitStack, count: int, threads: int | None) -> Any:
         raise OptionError(
             f"cluster: expected local:1 to local:{MAX_LOCAL}, got {count}"
         )
-    each = threads or max(1, default_threads() // count)
+    threads_each = threads or max(1, default_threads() // count)
     # Dask's own folder is shared with other programs and users; what dead workers left there
     # takes time.
     scratch = tempfile.mkdtemp(prefix="callshot-workers-")
@@ -211,7 +211,7 @@ def _start_local(stack: ExitStack, count: int, threads: int | None) -> Any:
     try:
         cluster = LocalCluster(
             n_workers=count,
-            threads_per_worker=each,
+            threads_per_worker=threads_each,
             processes=True,
             host=LOOPBACK,
             security=Security.temporary(),
@@ -219,7 +219,7 @@ def _start_local(stack: ExitStack, count: int, threads: int | None) -> Any:
             scheduler_kwargs={"dashboard": False},
             silence_logs=logging.CRITICAL,
             local_directory=scratch,
-            env={"POLARS_MAX_THREADS": str(each)},
+            env={"POLARS_MAX_THREADS": str(threads_each)},
             preload=["callshot.distributed.worker"],
             preload_nanny=["callshot.distributed.worker"],
         )
@@ -252,7 +252,7 @@ def _complete_starts(stack: ExitStack) -> None:
             launch(popen, process)
 
     def end(kind: type[BaseException] | None, *_: object) -> None:
-        """Wait for the start that is under way after an Interrupt, or else undo the change."""
+        """After an Interrupt, wait for the start that is under way; else undo the change."""
         if kind is not None and issubclass(kind, Interrupt):
             start_lock.acquire()  # for good: no other process starts
         else:

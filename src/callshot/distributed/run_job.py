@@ -237,7 +237,7 @@ class JobRun:
             self.ended.update(futures)
 
     def _others(self, worker: str | None = None) -> list[str]:
-        """Return the workers that may try a task again (none: any), without those that failed."""
+        """Return all workers but `worker` and those that failed; no worker if any may try again."""
         others = [
             address
             for address in self.addresses

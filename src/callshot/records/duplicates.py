@@ -51,7 +51,7 @@ def group_recordings(recording: Sequence[str], groups: Sequence[IntArray]) -> li
         is_grouped = grouping != NO_GROUP
         recording_nodes += numbers[is_grouped].tolist()
         group_nodes += (count + grouping[is_grouped]).tolist()
-        count += len(grouping)
+        count += len(grouping)  # no group has a larger number
     weights = np.ones(len(group_nodes))
     graph = coo_array((weights, (recording_nodes, group_nodes)), (count, count))
     _, components = connected_components(graph, directed=False)

@@ -43,7 +43,7 @@ class Recording:
         return self.frames / self.rate_hz
 
     def shorten(self, frames: int) -> "Recording":
-        """Return the recording as one that ends after `frames` frames; it announces its old end."""
+        """Return the recording as one that ends after `frames`; its header has the old end."""
         announced_s = self.announced_s or self.duration_s
         return replace(self, frames=frames, announced_s=announced_s, is_estimate=False)
 
@@ -434,7 +434,10 @@ class TransferEvaluation(Evaluation):
         return pl.concat(joined)
 
     def list_curves(self, encoder: str) -> dict[str, Frame]:
-        """Return curves of a reference classifier by name: transfer, target, source."""
+        """Return the two or three curves of an encoder of the transfer, by what to call them.
+
+        They are those of the reference classifier: of the transfer, within target and source.
+        """
         source, target = self.encoder_pairs[encoder]
         curves = {
             f"{self.source_corpus} → {self.corpus}": self.curve.filter(encoder=encoder),

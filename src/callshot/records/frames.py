@@ -247,7 +247,10 @@ def _percentiles(samples: FloatArray) -> FloatArray:
 
 
 def values_frame(key: Mapping[str, str], k: IntArray, samples: FloatArray) -> Frame:
-    """Return the samples of one curve, (shots, samples), as rows of the VALUES schema."""
+    """Return the samples of one curve, (shots, samples), as rows of the VALUES schema.
+
+    `key` has the value of each column of CURVE_KEY, `k` that of each row.
+    """
     dtype = pl.Array(pl.Float64, samples.shape[1])
     series = pl.Series("value", samples, dtype=dtype)
     return make_frame(VALUES, {"k": k, "value": series}, key)

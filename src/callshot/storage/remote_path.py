@@ -117,7 +117,8 @@ def to_path(place: PurePath | str) -> Path:
         name, mark, rest = name.partition("?")
         query = mark + rest
     remote = RemotePath(f"{protocol}:", name)
-    user, _, _ = remote.parts[1].rpartition("@")
+    server = remote.parts[1]  # or bucket
+    user, _, _ = server.rpartition("@")
     problem = ""  # why the URL is not accepted
     if query and protocol not in WEB:
         problem = f"only https:// URLs may have a signature; {SET_ELSEWHERE}"
@@ -172,7 +173,7 @@ class RemotePath(PurePosixPath):
 
     def __truediv__(self, name: os.PathLike[str] | str) -> "RemotePath":
         path = super().__truediv__(name)
-        if self._listed is not None:
+        if self._listed is not None:  # others are asked for when they are needed
             path._info = self._listed.get(str(name))
         return path
 
@@ -406,7 +407,10 @@ def add_signatures(signatures: dict[str, str]) -> None:
 
 
 def _store_options(protocol: str) -> Info:
-    """Switch off the library's retries and shorten its waits, unless the user has set them."""
+    """Return options for a file system of fsspec: no retries of its own, and short waits.
+
+    What the user has set in fsspec's configuration or the environment is not replaced.
+    """
     from fsspec.config import conf
 
     if protocol in S3:
@@ -511,7 +515,7 @@ def _download(remote: RemotePath, copy: Path) -> None:
     """Copy a remote file to the disk, whole or not at all; now and then remove old copies."""
     global _copies_made
     if _copies_made % CHECK_EVERY == 0:
-        _remove_oldest(copy.parents[1])
+        _remove_oldest(copy.parents[1])  # the folder of all copies
     _copies_made += 1
     copy.parent.mkdir(parents=True, exist_ok=True)
     temporary = copy.with_name(f".{secrets.token_hex(8)}.part")

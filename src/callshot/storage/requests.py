@@ -303,7 +303,7 @@ class RangeReader(io.RawIOBase):
             self._find_bytes(1)
 
     def _find_bytes(self, count: int) -> bytes:
-        """Return at least one byte at the position, from memory or from the store."""
+        """Return 1 to `count` bytes from the position on, from memory or from the store."""
         for start, content in reversed(self._ranges):
             offset = self._position - start
             if 0 <= offset < len(content):
