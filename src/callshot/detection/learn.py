@@ -1,7 +1,7 @@
 """Examples and an encoder → a model; or a model and more examples → a larger one."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -322,13 +322,7 @@ def learn_examples(
         clips = read_clips(vectors.spans, spec, grid, settings)
         vectors = replace(vectors, spans=clips)
         if options.site is not None:
-            lost = clips.frame["clip"].is_null().arg_true().to_numpy()
-            if len(lost) > 0:
-                [location, *_] = describe_locations(clips.take(lost))
-                raise InputError(f"{location}: could not be read again")
-            library = find_recordings(to_path(options.site))
-            files = [(library.root, path) for path in library.paths]
-            vectors = mix_examples(vectors, files, spec, settings, embedding)
+            vectors = _mix_into_site(vectors, options.site, spec, settings, embedding)
     elif options.site is not None:
         raise OptionError(
             "site: examples of a segments.parquet or of joined encoders cannot be mixed into "
@@ -352,12 +346,30 @@ def learn_examples(
         result = add_to_model(earlier, result)
     if settings.source == RECORDING:
         advice = f"{NO_BACKGROUND}; --background names recordings without calls"
-        notes += _describe_background(result.model.background, advice)
+        doubts = _describe_background(result.model.background, advice)
+        result = replace(result, notes=[*notes, *doubts])
     return result
 
 
+def _mix_into_site(
+    examples: Vectors,
+    site: Path | str,
+    spec: EncoderSpec,
+    settings: AudioSettings,
+    embedding: EmbedOptions,
+) -> Vectors:
+    """Return examples, all of which must have their audio, embedded in background of a site."""
+    lost = examples.spans.frame["clip"].is_null().arg_true().to_numpy()
+    if len(lost) > 0:
+        [location, *_] = describe_locations(examples.spans.take(lost))
+        raise InputError(f"{location}: could not be read again")
+    library = find_recordings(to_path(site))
+    files = [(library.root, path) for path in library.paths]
+    return mix_examples(examples, files, spec, settings, embedding)
+
+
 def add_to_model(earlier: Model, result: LearningResult) -> LearningResult:
-    """Return a result whose model has also the examples of an earlier one."""
+    """Return a result whose model has also the examples of an earlier one; count what is new."""
     model = merge_models(earlier, result.model)
     new = len(model.examples) - len(earlier.examples)
     return replace(result, model=model, new=new)
@@ -411,22 +423,9 @@ def learn_index(
     ]
     vectors, unpooled = _pool_examples(index, annotated, segmentation.segments)
     rejects = [*segmentation.rejects, *segmentation.skipped_files, *unpooled]
-    background = None
     calls = segmentation.calls
-    if options.background == AUTO:
-        background = read_index_background(index, annotated, calls, ANNOTATED)
-    elif options.background != NONE:
-        quiet = open_index(options.background)
-        if quiet.settings != index.settings:
-            raise InputError(
-                f"background: {quiet.folder}: expected an index of {name} with the same windows "
-                f"as {folder}, got one of {quiet.settings.name}"
-            )
-        no_calls = calls.take([])
-        background = read_index_background(
-            quiet, quiet.recordings, no_calls, WITHOUT_CALLS
-        )
-    files = {to_path(name).absolute() for name in segmentation.calls["annotation_file"]}
+    background = _choose_index_background(index, annotated, calls, options)
+    files = {to_path(name).absolute() for name in calls["annotation_file"]}
     inputs = [("annotations", file.as_posix(), sha256_file(file)) for file in files]
     model = make_model(
         vectors,
@@ -441,10 +440,31 @@ def learn_index(
     return LearningResult(model, len(model.examples), rejects, notes)
 
 
+def _choose_index_background(
+    index: Index,
+    annotated: Sequence[IndexedRecording],
+    calls: Spans,
+    options: LearningOptions,
+) -> Background | None:
+    """Return the background that options ask for: of annotated recordings, or of another index."""
+    if options.background == NONE:
+        return None
+    if options.background == AUTO:
+        return read_index_background(index, annotated, calls, ANNOTATED)
+    quiet = open_index(options.background)
+    if quiet.settings != index.settings:
+        raise InputError(
+            f"background: {quiet.folder}: expected an index of {index.settings.name} with the same "
+            f"windows as {index.folder}, got one of {quiet.settings.name}"
+        )
+    no_calls = calls.take([])
+    return read_index_background(quiet, quiet.recordings, no_calls, WITHOUT_CALLS)
+
+
 def _describe_background(
     background: Background | None, no_background: str
 ) -> list[str]:
-    """Return what is doubtful about the background; `no_background` if there is none."""
+    """Return what is doubtful about the background; the text `no_background` if there is none."""
     if background is None or len(background.vectors) == 0:
         return [no_background]
     return say("doubts_of_background", background)
@@ -453,7 +473,10 @@ def _describe_background(
 def _pool_examples(
     index: Index, recordings: Sequence[IndexedRecording], segments: Spans
 ) -> tuple[Vectors, list[Reject]]:
-    """Return the mean vector of the `windows` of each segment, and rejects without windows."""
+    """Return the mean vector of the windows of each segment; segments without any are rejects.
+
+    The column `windows` of the result is how many windows each has.
+    """
     windows = {recording.path: index.read_rows(recording) for recording in recordings}
     matrix = []
     counts = []
@@ -480,7 +503,10 @@ def _pool_examples(
 def read_index_background(
     index: Index, recordings: Sequence[IndexedRecording], calls: Spans, origin: str
 ) -> Background:
-    """Return the windows of some recordings of an index that no call touches."""
+    """Return the windows of some recordings of an index that no call touches.
+
+    `calls` are calls of any recordings; `origin` is that of a BackgroundRecording.
+    """
     descriptions = []
     windows = []
     window_s = index.settings.window_s
@@ -553,25 +579,25 @@ def embed_examples(
     settings = calls.settings
     if can_be_scanned(joined_encoder, settings):  # background has no use otherwise
         recordings, windows = find_background(calls, spec, options)
-    share = len(calls.spans) / (len(calls.spans) + len(windows))
+    share_of_calls = len(calls.spans) / (len(calls.spans) + len(windows))
     vectors, rejects, notes = embed_calls(
         calls.spans,
         joined_encoder,
         settings,
         embedding,
         refuse_silence=True,
-        progress=scale_progress(progress, share),
+        progress=scale_progress(progress, share_of_calls),
     )
     if recordings:
         # Windows that cannot be read are left out: an example from there is a reject already.
-        rows, matrix, _ = embed_rows(
+        embedded_rows, matrix, _ = embed_rows(
             windows,
             read_at_speed(spec),  # as windows are cut
             embedding,
-            progress=scale_progress(progress, 1 - share),
+            progress=scale_progress(progress, 1 - share_of_calls),
         )
         grid = find_grid(spec, settings)
-        checksums, starts_s = windows.frame[rows]["sha256", "window_start_s"]
+        checksums, starts_s = windows.frame[embedded_rows]["sha256", "window_start_s"]
         embedded = make_windows(
             checksums.to_list(), starts_s.to_numpy(), grid.window_s, matrix
         )
@@ -590,7 +616,8 @@ def _embed_in_better_band(
 ) -> EmbeddedExamples:
     """Embed calls and background; with band=auto, in the band of the boxes if that is better.
 
-    The encoder of the result has the chosen band, or all frequencies.
+    Both are then embedded twice, to compare. The encoder of the result has the chosen band, or all
+    frequencies.
     """
     embed = partial(embed_examples, calls, options, embedding)
     unfiltered_encoder = joined_encoder.at_band(band=None)
@@ -639,30 +666,31 @@ def read_calls(examples: Path, options: LearningOptions) -> Calls:
             origin = ("segments", examples.name, sha256_file(examples))
         settings = segment_settings(table)
         return Calls(spans=table, settings=settings, rejects=(), inputs=(origin,))
-    segmentation = SegmentationOptions(
+    cutting = SegmentationOptions(
         min_length_s=0.0,
         channel=options.channel or "first",
         source_rate_hz=options.source_rate_hz,
     )
-    result = segment_corpus(
+    segmentation = segment_corpus(
         examples,
         options.annotations,
-        options=segmentation,
+        options=cutting,
         format=options.format,
         annotation_options=options.annotation_options,
         check=False,
     )
-    check_any_segments(result)
+    check_any_segments(segmentation)
     settings = AudioSettings(
-        channel_rule=segmentation.channel, source_rate_hz=options.source_rate_hz
+        channel_rule=cutting.channel, source_rate_hz=options.source_rate_hz
     )
-    rejects = [*result.rejects, *result.skipped_files]
-    paths = {*result.segments.paths, *result.annotated}
-    root = know_files(to_path(result.audio), sorted(paths))
-    spans = replace(result.segments, root=root, source=str(examples))
-    files = describe_inputs(result, root=root)
+    rejects = [*segmentation.rejects, *segmentation.skipped_files]
+    paths = {*segmentation.segments.paths, *segmentation.annotated}
+    # In S3, sizes and versions of all files are asked for at once.
+    root = know_files(to_path(segmentation.audio), sorted(paths))
+    spans = replace(segmentation.segments, root=root, source=str(examples))
+    files = describe_inputs(segmentation, root=root)
     inputs = sorted((file["role"], file["file"], file["sha256"]) for file in files)
-    return Calls(spans, settings, rejects, tuple(inputs), result)
+    return Calls(spans, settings, rejects, tuple(inputs), segmentation)
 
 
 def read_call_table(path: Path, root: Path | None = None) -> Spans:
@@ -707,6 +735,51 @@ def _choose_window(
     return replace(settings, window_s=window_s)
 
 
+@dataclass(frozen=True)
+class _BackgroundSource:
+    """Recordings in whose windows background is looked for.
+
+    origin     that of a BackgroundRecording
+    calls_s    starts and ends of what may be a call, by the path of the recording
+    checksums  those that are known already, by the path of the recording
+    """
+
+    origin: str
+    root: Path
+    recordings: Sequence[Recording]
+    calls_s: Mapping[str, Collection[Span]] = field(default_factory=dict)
+    checksums: Mapping[str, str] = field(default_factory=dict)
+
+
+def _choose_background_source(
+    calls: Calls, options: LearningOptions
+) -> _BackgroundSource | None:
+    """Return the recordings that options ask for: annotated ones, or those of a folder."""
+    is_automatic = options.background == AUTO
+    folder = options.site if is_automatic else options.background
+    if options.background == NONE:
+        return None
+    if folder is not None:
+        library = find_recordings(to_path(folder))
+        readable, errors = probe_recordings(library, calls.settings.source_rate_hz)
+        if not readable:
+            reason = next(iter(errors.values()), "no recordings in this folder")
+            raise InputError(f"background: {folder}: {reason}")
+        origin = UNLABELLED if is_automatic else WITHOUT_CALLS
+        return _BackgroundSource(origin, library.root, list(readable.values()))
+    if calls.segmentation is None:
+        return None
+    calls_s = _list_call_times(calls.segmentation, options)
+    known = calls.segmentation.recordings
+    return _BackgroundSource(
+        origin=ANNOTATED,
+        root=calls.spans.root,
+        recordings=[recording for recording in known if recording.path in calls_s],
+        calls_s=calls_s,
+        checksums={file: sha256 for _, file, sha256 in calls.inputs},
+    )
+
+
 def find_background(
     calls: Calls, spec: EncoderSpec, options: LearningOptions
 ) -> tuple[list[BackgroundRecording], Spans]:
@@ -715,45 +788,25 @@ def find_background(
     These windows are spans at the encoder's speed, with two columns more: `sha256` is the checksum
     of their recording, `window_start_s` the real time at which they start.
     """
-    settings = calls.settings
-    is_automatic = options.background == AUTO
-    folder = options.site if is_automatic else options.background
-    calls_s: Mapping[str, set[Span]] = {}
-    checksums: dict[str, str] = {}
-    if options.background == NONE or (folder is None and calls.segmentation is None):
+    source = _choose_background_source(calls, options)
+    if source is None:
         return [], Spans.from_rows([])
-    if folder is not None:
-        origin = UNLABELLED if is_automatic else WITHOUT_CALLS
-        library = find_recordings(to_path(folder))
-        root = library.root
-        readable, errors = probe_recordings(library, settings.source_rate_hz)
-        recordings = list(readable.values())
-        if not recordings:
-            reason = next(iter(errors.values()), "no recordings in this folder")
-            raise InputError(f"background: {folder}: {reason}")
-    elif calls.segmentation is not None:
-        origin = ANNOTATED
-        root = calls.spans.root
-        calls_s = _list_call_times(calls.segmentation, options)
-        checksums = {file: sha256 for _, file, sha256 in calls.inputs}
-        known = calls.segmentation.recordings
-        recordings = [recording for recording in known if recording.path in calls_s]
-
-    grid = find_grid(spec, settings)
+    root = source.root
+    grid = find_grid(spec, calls.settings)
     descriptions = []
-    tables = []
-    for recording in recordings:
+    tables = []  # windows of each recording
+    for recording in source.recordings:
         path = recording.path
-        if path not in checksums:
+        sha256 = source.checksums.get(path)
+        if sha256 is None:
             with explain_unreadable(root / path):
-                checksums[path] = sha256_file(root / path)
-        table = _list_windows(recording, grid, checksums[path])
-        times_s = tuple(sorted(calls_s.get(path, ())))
+                sha256 = sha256_file(root / path)
+        table = _list_windows(recording, grid, sha256)
         description = BackgroundRecording(
-            sha256=checksums[path],
+            sha256=sha256,
             windows=len(table),
-            calls_s=times_s,
-            origin=origin,
+            calls_s=tuple(sorted(source.calls_s.get(path, ()))),
+            origin=source.origin,
             place=find_place(path),
         )
         descriptions.append(description)
@@ -766,7 +819,7 @@ def find_background(
         is_kept = find_kept(description, starts_s, grid.window_s, windows_of_all)
         kept.append(table.filter(is_kept))
     windows = Spans(pl.concat(kept), root, source=str(root)).with_columns(
-        rate_hz=grid.rate_hz, channel_rule=settings.channel_rule
+        rate_hz=grid.rate_hz, channel_rule=calls.settings.channel_rule
     )
     return descriptions, windows
 

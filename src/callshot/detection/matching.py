@@ -50,7 +50,10 @@ COUNTS = ("correct", "misplaced", "wrong_name", "false_alarms")  # by these numb
 def find_partners(
     detections: Frame, annotations: Frame, min_iou: float
 ) -> list[list[int]]:
-    """Return for each detection the annotations of its recording with `min_iou`, the best first."""
+    """Return for each detection the rows of annotations with at least `min_iou`, the best first.
+
+    They are annotations of the recording of the detection; the IoU is that of the two in time.
+    """
     partners: list[list[int]] = [[] for _ in range(len(detections))]
     ordered = annotations.with_row_index().sort("start_s", maintain_order=True)
     by_recording = ordered.partition_by("recording", as_dict=True)
@@ -216,7 +219,10 @@ def average_precision(ranked: RankedDetections, weights: FloatArray) -> float:
 
 
 def precision_recall_curve(ranked: RankedDetections, by: str) -> Frame:
-    """Return PRECISION_RECALL with a row for each threshold, from the highest down."""
+    """Return PRECISION_RECALL with a row for each threshold, from the highest down.
+
+    Detections must have scores. `by` is whether they are "events" or "windows".
+    """
     weights = np.ones(len(ranked.annotated))
     counts = ranked.cumulate(weights)
     thresholds = np.unique(ranked.score)[::-1]
@@ -355,14 +361,16 @@ class Task:
 
 
 def rank_events(task: Task, label: str) -> tuple[RankedDetections, Frame]:
-    """Match the detections of a class with its annotations; return them ranked, and OUTCOMES."""
+    """Match the detections of a class with its annotations; return them ranked, and OUTCOMES.
+
+    OUTCOMES has a row for each detection, and one for each annotation that was missed.
+    """
     detections = task.detections.filter(label=label).sort(
         "score", descending=True, nulls_last=True, maintain_order=True
     )
     annotations = task.annotations.filter(label=label)
-    # The number of the annotation that each detection matches, or UNMATCHED.
     partners = find_partners(detections, annotations, task.min_iou)
-    matches = match_events(partners)
+    matches = match_events(partners)  # row of an annotation for each detection
     is_unmatched = matches == UNMATCHED
     detected = _name_outcomes(task, label, detections, is_unmatched)
     is_missed = ~np.isin(np.arange(len(annotations)), matches)
@@ -374,6 +382,25 @@ def rank_events(task: Task, label: str) -> tuple[RankedDetections, Frame]:
     missed_rows = missed.select(*OUTCOMES).cast(schema)
     outcomes = pl.concat([detected_rows, missed_rows])
 
+    is_counted = pl.col("outcome").is_in([*OUTCOME_NUMBERS])  # not unknown or missed
+    counted = outcomes.filter(is_counted)
+    numbers = pl.col("outcome").replace_strict(OUTCOME_NUMBERS, return_dtype=pl.Int64)
+    numbered = counted.with_columns(outcome=numbers)
+    unreachable = _count_unreachable(task, label, detections, annotations, is_missed)
+    return task.rank(label, numbered, annotations, unreachable), outcomes
+
+
+def _count_unreachable(
+    task: Task,
+    label: str,
+    detections: Frame,
+    annotations: Frame,
+    is_missed: NDArray[np.bool_],
+) -> int:
+    """Return how many annotations of a class no detection can match: see RankedDetections.
+
+    `is_missed` is a mask of the annotations.
+    """
     # The best that a detection can do is to contain a call: its IoU is then the length of the call
     # divided by its own length. Of several calls on a detection, it matches one.
     min_length_s = task.min_iou * task.find_shortest(label) * (1 - ANY_OVERLAP)
@@ -382,12 +409,7 @@ def rank_events(task: Task, label: str) -> tuple[RankedDetections, Frame]:
     for rows in find_partners(detections, annotations, ANY_OVERLAP):
         if len(rows) > 1:
             is_unreachable[rows] |= is_missed[rows]
-    unreachable = int(is_unreachable.sum())
-    is_counted = pl.col("outcome").is_in([*OUTCOME_NUMBERS])
-    counted = outcomes.filter(is_counted)
-    numbers = pl.col("outcome").replace_strict(OUTCOME_NUMBERS, return_dtype=pl.Int64)
-    numbered = counted.with_columns(outcome=numbers)
-    return task.rank(label, numbered, annotations, unreachable), outcomes
+    return int(is_unreachable.sum())
 
 
 def _name_outcomes(
@@ -432,15 +454,16 @@ def rank_windows(
     has score and outcome of the best detection in it, unless it is correct; `outcome` is the frame
     that `rank_events` returns.
     """
-    # What is on a call of the class is no false alarm in the windows beside the call.
+    # Only annotations make windows correct, below. Beside a call, a detection that is on it is
+    # misplaced, not a false alarm.
     number = pl.col("outcome").replace_strict(
         OUTCOME_NUMBERS, default=MISPLACED, return_dtype=pl.Int64
     )
     detected = outcome.filter(pl.col("outcome") != "missed")
     detected = detected.with_columns(outcome=pl.max_horizontal(number, MISPLACED))
     touched = _touched_windows(detected, window_s, "score", "outcome")
-    best = touched.sort("score", "outcome", descending=True, nulls_last=True)
-    best = best.unique(KEYS, keep="first", maintain_order=True)
+    by_score = touched.sort("score", "outcome", descending=True, nulls_last=True)
+    best = by_score.unique(KEYS, keep="first", maintain_order=True)
     annotations = task.annotations.filter(label=label)
     annotated = _touched_windows(annotations, window_s).unique()
     # Windows with a call without a name, and no annotation of the class, do not count.

@@ -233,30 +233,37 @@ def describe_locations(examples: Spans) -> list[str]:
 def make_model(examples: Vectors, **fields: Any) -> Model:
     """Return a model with its examples in a fixed order; the same example twice counts once.
 
-    Of each label, the examples with the lowest hash of their location keep their audio.
+    `examples` may have no columns `clip` and `reviewed`. `fields` are the other fields of Model.
     """
     optional = pl.DataFrame(schema={"clip": pl.Binary, "reviewed": pl.Boolean})
     frame = pl.concat([examples.spans.frame, optional], how="diagonal")
     is_reviewed = pl.col("reviewed").fill_null(False)
     frame = frame.select(*EXAMPLE_COLUMNS, "clip").with_columns(is_reviewed)
     row_of_example: dict[tuple[Any, ...], int] = {}
-    for row, (*cells, _) in enumerate(frame.iter_rows()):
+    for row, (*cells, _) in enumerate(
+        frame.iter_rows()
+    ):  # the clip makes no difference
         vector = examples.matrix[row]
         key = (*cells, vector.tobytes())
         row_of_example.setdefault(key, row)
     rows = [row_of_example[key] for key in sorted(row_of_example)]
-    frame = frame[rows]
-    locations = describe_locations(Spans(frame))
-    hashes = [streams.key(f"clip {location}") for location in locations]
-    hash_column = pl.Series(hashes, dtype=pl.UInt64)
-    hashed = frame.with_columns(hash=hash_column)
-    rank_in_label = pl.col("hash").rank("ordinal").over("label")
-    kept_clip = pl.when(rank_in_label <= MAX_CLIPS).then("clip")
-    frame = hashed.with_columns(kept_clip).drop("hash")
-    spans = Spans(frame)
+    spans = Spans(_limit_clips(frame[rows]))
     matrix = np.ascontiguousarray(examples.matrix[rows], np.float32)
     ordered = replace(examples, spans=spans, matrix=matrix)
     return Model(examples=ordered, **fields)
+
+
+def _limit_clips(examples: pl.DataFrame) -> pl.DataFrame:
+    """Keep the audio of at most MAX_CLIPS examples of a label: those with the lowest hash.
+
+    The hash is that of the location, so the choice does not depend on the order of examples.
+    """
+    locations = describe_locations(Spans(examples))
+    hashes = [streams.key(f"clip {location}") for location in locations]
+    hashed = examples.with_columns(hash=pl.Series(hashes, dtype=pl.UInt64))
+    rank_in_label = pl.col("hash").rank("ordinal").over("label")
+    kept_clip = pl.when(rank_in_label <= MAX_CLIPS).then("clip")
+    return hashed.with_columns(kept_clip).drop("hash")
 
 
 def merge_models(first: Model, second: Model) -> Model:
@@ -289,7 +296,11 @@ def merge_rejected(first: Vectors | None, second: Vectors | None) -> Vectors | N
 def check_fingerprint(
     model: Model, encoder: str, fingerprint: Mapping[str, Any]
 ) -> None:
-    """Raise InputError unless an encoder gives the same vectors as when a model was learned."""
+    """Raise InputError unless an encoder gives the same vectors as when a model was learned.
+
+    `encoder` is its name with options, which only makes the message clearer: the same encoder may
+    have two names.
+    """
     if encoder != model.encoder and fingerprint != model.fingerprint:
         raise InputError(
             f"{model.source}: learned with {model.encoder}, got {encoder}; "
@@ -313,7 +324,7 @@ def check_has_encoder(model: Model) -> None:
 
 
 def check_settings(model: Model, settings: AudioSettings, source: str) -> None:
-    """Raise InputError unless audio is cut as it was for a model."""
+    """Raise InputError unless audio is cut as it was for a model; `source` names the audio."""
     for name, expected in asdict(model.settings).items():
         value = getattr(settings, name)
         if value == expected:
@@ -370,6 +381,18 @@ def _is_model(path: Path) -> bool:
 def write_model(model: Model, path: Path) -> None:
     """Write a model."""
     check_model_path(path)
+    facts, arrays = _make_entries(model)
+    optional_facts, optional_arrays = _make_optional_entries(model)
+    text = json.dumps(facts | optional_facts, sort_keys=True, ensure_ascii=True)
+    arrays |= optional_arrays
+    arrays["facts"] = np.frombuffer(text.encode(), np.uint8)
+    make_folder(path.absolute().parent)
+    with atomic_path(path) as temporary, temporary.open("wb") as stream:
+        np.savez(stream, allow_pickle=False, **arrays)
+
+
+def _make_entries(model: Model) -> tuple[dict[str, Any], Arrays]:
+    """Return the facts and arrays that every file of a model has."""
     examples = model.examples.spans
     facts = {
         "format": FORMAT,
@@ -396,6 +419,13 @@ def write_model(model: Model, path: Path) -> None:
         "mean": model.means,
         "count": model.counts.astype(np.int64),
     }
+    return facts, arrays
+
+
+def _make_optional_entries(model: Model) -> tuple[dict[str, Any], Arrays]:
+    """Return the facts and arrays of background, rejected detections and audio; none if absent."""
+    facts: dict[str, Any] = {}
+    arrays: Arrays = {}
     background = model.background
     if background is not None:
         facts["background"] = {
@@ -416,14 +446,13 @@ def write_model(model: Model, path: Path) -> None:
             arrays[f"rejected_{name}"] = rejected[name].to_numpy()
     if model.clip_rate_hz is not None:
         facts["clip_rate_hz"] = model.clip_rate_hz
-        clips = [b"" if clip is None else clip for clip in examples["clip"]]
-        arrays["clip_samples"] = np.frombuffer(b"".join(clips), np.int16)
-        arrays["clip_length"] = np.array([len(clip) // 2 for clip in clips], np.int64)
-    text = json.dumps(facts, sort_keys=True, ensure_ascii=True)
-    arrays["facts"] = np.frombuffer(text.encode(), np.uint8)
-    make_folder(path.absolute().parent)
-    with atomic_path(path) as temporary, temporary.open("wb") as stream:
-        np.savez(stream, allow_pickle=False, **arrays)
+        kept_clips = model.examples.spans["clip"]
+        clips = [b"" if clip is None else clip for clip in kept_clips]
+        samples = np.frombuffer(b"".join(clips), np.int16)
+        arrays["clip_samples"] = samples
+        lengths = [len(clip) // samples.itemsize for clip in clips]
+        arrays["clip_length"] = np.array(lengths, np.int64)
+    return facts, arrays
 
 
 def load_model(path: Path | str) -> Model:
@@ -486,25 +515,14 @@ def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
     if vectors.size == 0:
         raise ValueError("vectors: there are none")
     if "clip_rate_hz" in facts:
-        lengths = arrays["clip_length"]
-        samples = arrays["clip_samples"].astype(np.int16)
-        if lengths.sum() != len(samples) or len(lengths) != len(vectors):
-            raise ValueError("clips: samples of other examples")
-        parts = np.split(samples, np.cumsum(lengths)[:-1])
-        clips = [part.tobytes() or None for part in parts]  # None: not kept
-        columns["clip"] = pl.Series(clips, dtype=pl.Binary)
+        columns["clip"] = _build_clips(arrays, len(vectors))
     dimension = vectors.shape[1]
     background = None
     if "background" in facts:
         background = _build_background(facts["background"], arrays, dimension)
     rejected = None
     if "rejected" in facts:
-        matrix = arrays["rejected_vectors"]
-        _check_vectors("rejected", matrix, len(arrays["rejected_start_s"]), dimension)
-        times = {name: arrays[f"rejected_{name}"] for name in ("start_s", "end_s")}
-        frame = pl.DataFrame(facts["rejected"], schema_overrides=NAMES)
-        spans = Spans(frame.with_columns(**times).select(REJECTED_COLUMNS))
-        rejected = Vectors(spans, matrix, facts["encoder"])
+        rejected = _build_rejected(facts, arrays, dimension)
     return make_model(
         Vectors(Spans(pl.DataFrame(columns)), vectors, facts["encoder"]),
         encoder=facts["encoder"],
@@ -519,10 +537,36 @@ def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
     )
 
 
+def _build_clips(arrays: Arrays, examples: int) -> pl.Series:
+    """Return the bytes of the audio of each example, null where it is not kept."""
+    lengths = arrays["clip_length"]
+    samples = arrays["clip_samples"].astype(np.int16)
+    if lengths.sum() != len(samples) or len(lengths) != examples:
+        raise ValueError("clips: samples of other examples")
+    parts = np.split(samples, np.cumsum(lengths)[:-1])
+    clips = [part.tobytes() or None for part in parts]
+    return pl.Series(clips, dtype=pl.Binary)
+
+
+def _build_rejected(
+    facts: Mapping[str, Any], arrays: Arrays, dimension: int
+) -> Vectors:
+    """Return the rejected detections of a model file, whose examples have `dimension` numbers."""
+    matrix = arrays["rejected_vectors"]
+    _check_vectors("rejected", matrix, len(arrays["rejected_start_s"]), dimension)
+    times = {name: arrays[f"rejected_{name}"] for name in ("start_s", "end_s")}
+    frame = pl.DataFrame(facts["rejected"], schema_overrides=NAMES)
+    spans = Spans(frame.with_columns(**times).select(REJECTED_COLUMNS))
+    return Vectors(spans, matrix, facts["encoder"])
+
+
 def _build_background(
     facts: Mapping[str, Any], arrays: Arrays, dimension: int
 ) -> Background:
-    """Return the background of a model file, whose examples have `dimension` numbers."""
+    """Return the background of a model file, whose examples have `dimension` numbers.
+
+    `facts` are those of the background alone.
+    """
     recordings = []
     for entry in facts["recordings"]:
         calls_s = tuple(map(tuple, entry["calls_s"]))  # JSON has lists
@@ -602,7 +646,8 @@ def check_onnx_path(path: Path) -> None:
 def export_onnx(model: Model, path: Path) -> None:
     """Write the classifier of a model as ONNX: from a vector of the encoder to labels and scores.
 
-    The graph computes in float64, because |z|² may be large against the distances.
+    The graph computes in float64, because |z|² may be large against the distances. GRAPH has its
+    nodes; weights and the names of classes are added here.
     """
     check_onnx_path(path)
     check_classes(model)
