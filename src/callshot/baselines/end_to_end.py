@@ -28,6 +28,8 @@ from callshot.baselines.sequence_batches import (
     BatchData,
     BoolArray,
     Crops,
+    FrameTable,
+    FrontEnd,
     Signal,
     batch_crops,
     check_signal,
@@ -84,7 +86,7 @@ def score_end_to_end(
     check_examples(targets, fold, names)
     require_torch(context.network_device)
     encoder: AstConfig | BeatsConfig = DEFAULT_ENCODER
-    settings: Metadata = {}
+    settings: Metadata = {}  # of the training, where they are not the defaults
     weights = None
     text = encoder.title
     source = None
@@ -99,11 +101,7 @@ def score_end_to_end(
             "sha256": pretrained.digest,
             "unused": pretrained.unused,
         }
-    frames = []
-    for row in range(len(signals)):  # each is read once
-        signal = check_signal(row, signals[row])
-        frames.append(log_mel(signal, encoder.front_end))
-    table = stack_sequences(frames)
+    table = _load_frames(signals, encoder.front_end)
     data = BatchData.load(table, targets, groups, context.network_device)
     config = FrameConfig(
         encoder=encoder, outputs=len(names), seed=context.seed, **settings
@@ -139,6 +137,15 @@ def score_end_to_end(
         "audio_s": len(table.frames) * HOP_SAMPLES / RATE_HZ,
     }
     return scores, metadata | training
+
+
+def _load_frames(signals: Sequence[Signal], front_end: FrontEnd) -> FrameTable:
+    """Return the log-mel frames of all signals in one table."""
+    frames = []
+    for row in range(len(signals)):  # each is read once
+        signal = check_signal(row, signals[row])
+        frames.append(log_mel(signal, front_end))
+    return stack_sequences(frames)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,8 +234,8 @@ class FrameClassifier(nn.Module):
     ) -> Iterator[Tensor]:
         """Yield the loss of each batch, by one random crop per row.
 
-        Weights make the positives and the negatives of each output, among all `rows`, count the
-        same.
+        `rows` are all rows of the training: weights make the positives and the negatives of each
+        output among them count the same.
         """
         data = self.data
         targets = data.label.astype(np.float32)
@@ -242,6 +249,7 @@ class FrameClassifier(nn.Module):
 
     def predict(self, rows: IntArray) -> FloatArray:
         """Return the log-odds of some rows, (rows, outputs), averaged over all of their columns."""
+        # Of all rows of the data, at first 0: the sum over columns, and their number.
         total = np.zeros(self.data.label.shape)
         count = np.zeros((len(total), 1))
         crops = window_crops(self.data.table.lengths, rows)
@@ -269,7 +277,8 @@ class FrameClassifier(nn.Module):
 def balanced_weights(truth: BoolArray, label: BoolArray) -> FloatArray:
     """Return a weight for each entry of `label` (…, outputs) that balances positives and negatives.
 
-    With these weights both sides of each output sum to the same in `truth` (rows, outputs).
+    They are counted in `truth` (rows, outputs): there, the weights of the positives of an output
+    have the same sum as those of its negatives. Both arrays are true where an output is.
     """
     rows = len(truth)
     positives = truth.sum(axis=0)
