@@ -36,6 +36,7 @@ WORDS = ((0.75, "very similar"), (0.5, "similar"), (-np.inf, "less similar"))
 NOT_READY = "No recording is ready to be searched yet. It takes a few minutes at first."
 
 Box = Mapping[str, Any]
+Place = tuple[str, float, float]  # recording, start_s, end_s of a box
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,11 @@ class SearchOptions:
     choices: Mapping[str, str] | None = None
     window_s: float | None = None
     index: Path | None = None
+
+
+def find_place(box: Box) -> Place:
+    """Return recording, start and end of a box."""
+    return box["recording"], box["start_s"], box["end_s"]
 
 
 class Search:
@@ -74,7 +80,7 @@ class Search:
         self.note = ""
         self.arguments = ["--encoder", DEFAULT_ENCODER]
         self.index_arguments: list[str] = []
-        self._vectors: dict[tuple[str, float, float], Float32Array] = {}
+        self._embedded: dict[Place, Float32Array] = {}
         self._stopping = Event()
         self._thread: Thread | None = None
         if options.encoder == NONE:
@@ -94,7 +100,10 @@ class Search:
             self.job.stop()
 
     def _set_encoder(self, options: SearchOptions) -> None:
-        """Set the arguments of both commands by the index or else the options; set `note`."""
+        """Set the arguments of both commands by the index if there is one, else by the options.
+
+        Set `note` if the encoder is not installed. OptionError if the options want another index.
+        """
         from callshot.detection.index.index_files import (
             check_has_audio,
             is_index,
@@ -178,31 +187,33 @@ class Search:
         """Return the vector of the window that has most of a box; None if none is ready."""
         if self.windows is None:
             return None
-        place = (box["recording"], box["start_s"], box["end_s"])
-        vector = self.windows.find_vector(*place)
+        vector = self.windows.find_vector(*find_place(box))
         return None if vector is None else np.asarray(vector, np.float32)
 
-    def _find_vector(self, box: Box, *, embed: bool) -> "Float32Array | None":
-        """Return the vector of a box: of the window that has most of it, or else embedded."""
-        from callshot.detection.index.find_windows import embed_span
-
+    def _find_ready_vector(self, box: Box) -> "Float32Array | None":
+        """Return the vector of a box: of its window, or embedded before; None if there is none."""
         vector = self.find_window(box)
-        if vector is not None:
-            return vector
-        place = (box["recording"], box["start_s"], box["end_s"])
-        if place not in self._vectors and embed:
-            path = self.library.root / box["recording"]
-            span = (box["start_s"], box["end_s"])
-            settings = self.read_settings()
-            self._vectors[place] = embed_span(
-                path, *span, self.folder, settings, threads=1
-            )
-        return self._vectors.get(place)
+        return self._embedded.get(find_place(box)) if vector is None else vector
 
     def _find_ready_vectors(self, boxes: Sequence[Box]) -> "list[Float32Array]":
         """Return the vectors of boxes in their order, without those that are not ready."""
-        vectors = [self._find_vector(box, embed=False) for box in boxes]
+        vectors = map(self._find_ready_vector, boxes)
         return [vector for vector in vectors if vector is not None]
+
+    def _make_vector(self, box: Box) -> "Float32Array":
+        """Return the vector of a box; embed the box if none is ready, which takes a while."""
+        from callshot.detection.index.find_windows import embed_span
+
+        vector = self._find_ready_vector(box)
+        if vector is not None:
+            return vector
+        place = find_place(box)
+        name, start_s, end_s = place
+        path = self.library.root / name
+        settings = self.read_settings()
+        vector = embed_span(path, start_s, end_s, self.folder, settings, threads=1)
+        self._embedded[place] = vector
+        return vector
 
     def find_similar(
         self,
@@ -223,19 +234,15 @@ class Search:
 
         if self.windows is None:
             raise RequestError(self.note or NOT_READY, 409)
-        examples = []
-        box_vector = self._find_vector(box, embed=True)
-        if box_vector is not None:
-            examples.append(box_vector)
-        others = [call for call in calls if call is not box]
-        examples += self._find_ready_vectors(others)
+        other_calls = [call for call in calls if call is not box]
+        examples = [self._make_vector(box), *self._find_ready_vectors(other_calls)]
         unlike = self._find_ready_vectors(refused)
         answered_spans = defaultdict(list)
         for place in answered:
             span = (place["start_s"], place["end_s"])
             answered_spans[place["recording"]].append(span)
         dimension = self.read_settings().dimension
-        # The shape is (refused, dimension) also where nothing was refused.
+        # The shape is (vectors, dimension), also where nothing was refused.
         unlike_matrix = np.array(unlike).reshape(-1, dimension)
         ranked = self.windows.rank(np.array(examples), unlike_matrix, answered_spans)
         cards = []

@@ -15,9 +15,9 @@ Recordings stay open, because the length of some files is only known once they a
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from threading import Lock
 
 import numpy as np
@@ -27,6 +27,7 @@ from callshot.corpus.audio_files import Signal
 from callshot.corpus.spectrogram import count_window, measure_frames
 from callshot.errors import InputError
 from callshot.files import explain_unreadable
+from callshot.records import IntArray
 from callshot.review.sound import RecordingFiles
 
 WIDTH = 256  # columns of a tile
@@ -40,6 +41,9 @@ MAX_OPEN = 6  # recordings
 
 State = tuple[str, int, int]
 """A recording: its name, and when its file was changed and how long it is."""
+
+ReadSamples = Callable[[int, int], Signal]
+"""From the first sample and the end to the samples between them; see `_read_samples`."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,10 @@ class TileKey:
 
 @dataclass(frozen=True)
 class TiledFiles(RecordingFiles):
-    """Recordings that stay open between requests, and tiles that were made of them."""
+    """Recordings that stay open between requests, and tiles that were made of them.
+
+    _free  open recordings that no thread uses, the one used longest ago first
+    """
 
     _free: OrderedDict[State, Reader] = field(default_factory=OrderedDict)
     _lock: Lock = field(default_factory=Lock)
@@ -124,7 +131,7 @@ def make_tile(reader: Reader, channel_rule: str, key: TileKey) -> bytes:
     if columns <= 0:
         return pixels.tobytes()
     window = count_window(key.window_s, rate_hz)  # samples of a frame
-    reads_all = WIDTH * column_s * rate_hz <= MAX_READ
+    reads_all = WIDTH * column_s * rate_hz <= MAX_READ  # or else a frame of each column
     frames = 1  # in each column
     if reads_all:
         # At most half a window apart
@@ -133,42 +140,56 @@ def make_tile(reader: Reader, channel_rule: str, key: TileKey) -> bytes:
     numbers = np.arange(columns * frames)
     middles_s = start_s + (numbers + 0.5) / frames * column_s
     middles = np.floor(middles_s * rate_hz + 1e-6).astype(np.int64)  # rounding errors
-    first = middles - window // 2  # the first sample of each frame
-
-    def read(begin: int, end: int) -> Signal:
-        """Return samples of the recording; silence beyond its ends, and where it is damaged."""
-        signal = np.zeros(end - begin, np.float32)
-        inside = max(0, begin)
-        inside_s = inside / rate_hz
-        if inside < end and inside_s < recording.duration_s:
-            part = reader.read_decodable(
-                inside_s,
-                end / rate_hz,
-                rate_hz=rate_hz,
-                channel_rule=channel_rule,
-            )
-            offset = inside - begin
-            signal[offset : offset + len(part)] = part
-        return signal
-
-    # Windows of samples, (windows, window), and which of them each frame is.
-    if reads_all:
-        begin = int(first[0])
-        end = int(first[-1]) + window
-        together = read(begin, end)
-        windows = np.lib.stride_tricks.sliding_window_view(together, window)
-        rows = first - begin
-    else:
-        windows = np.zeros((len(first), window), np.float32)
-        rows = np.arange(len(first))
-        for row, sample in enumerate(first.tolist()):
-            try:
-                windows[row] = read(sample, sample + window)
-            except InputError:  # damage there; other columns may be readable
-                continue
+    firsts = middles - window // 2  # the first sample of each frame
+    read = partial(_read_samples, reader, channel_rule)
+    read_windows = _read_together if reads_all else _read_apart
+    windows, rows = read_windows(read, firsts, window)
     top_hz = min(key.max_hz, rate_hz / 2)
     edges_hz = np.linspace(0.0, top_hz, key.height + 1)
     levels = measure_frames(windows, rows, rate_hz, edges_hz, frames)
     share = np.clip(1 - levels / FLOOR_DB, 0.0, 1.0)
     pixels[:, :columns] = np.round(255 * share)
     return pixels.tobytes()
+
+
+def _read_together(
+    read: ReadSamples, firsts: IntArray, window: int
+) -> tuple[Signal, IntArray]:
+    """Read all samples from the first frame to the last at once.
+
+    Return windows of samples, (windows, window), one from each sample on, and which of these each
+    frame is.
+    """
+    begin = int(firsts[0])
+    end = int(firsts[-1]) + window
+    windows = np.lib.stride_tricks.sliding_window_view(read(begin, end), window)
+    return windows, firsts - begin
+
+
+def _read_apart(
+    read: ReadSamples, firsts: IntArray, window: int
+) -> tuple[Signal, IntArray]:
+    """Read each frame alone; return windows and rows as `_read_together` does."""
+    windows = np.zeros((len(firsts), window), np.float32)
+    for row, first in enumerate(firsts.tolist()):
+        with suppress(InputError):  # damage there; other columns may be readable
+            windows[row] = read(first, first + window)
+    return windows, np.arange(len(firsts))
+
+
+def _read_samples(reader: Reader, channel_rule: str, begin: int, end: int) -> Signal:
+    """Return samples of a recording; silence beyond its ends, and where it is damaged."""
+    rate_hz = max(1, round(reader.recording.rate_hz))
+    signal = np.zeros(end - begin, np.float32)
+    inside = max(0, begin)
+    inside_s = inside / rate_hz
+    if inside < end and inside_s < reader.recording.duration_s:
+        part = reader.read_decodable(
+            inside_s,
+            end / rate_hz,
+            rate_hz=rate_hz,
+            channel_rule=channel_rule,
+        )
+        offset = inside - begin
+        signal[offset : offset + len(part)] = part
+    return signal

@@ -166,8 +166,8 @@ def answer_queue(review: Review, query: Query) -> Answer:
     return review.list_queue(
         query.reviewer,
         query.text("order") or "time",
-        query.count("offset", 0),
-        query.count("limit", MAX_ITEMS, 10_000),
+        query.count("offset", default=0),
+        query.count("limit", default=MAX_ITEMS, high=10_000),
         state=query.text("state") or "undecided",
         whose=query.text("reviewer"),
         **filters,
@@ -187,14 +187,14 @@ def answer_items(review: Review, query: Query) -> Answer:
 
 def answer_examples(review: Review, query: Query) -> Answer:
     """Answer with labelled calls of the likely classes of an item, to compare it with."""
-    item = query.count("item", -1)
+    item = query.count("item", default=-1)
     review.check_item(item)
     return {"classes": review.list_examples(item, query.reviewer)}
 
 
 def answer_nearby(review: Review, query: Query) -> Answer:
     """Answer with the items around an item, which its picture may show."""
-    item = query.count("item", -1)
+    item = query.count("item", default=-1)
     if item in review.decisions.gone:  # it was taken back meanwhile
         return {"items": []}
     review.check_item(item)
@@ -202,7 +202,10 @@ def answer_nearby(review: Review, query: Query) -> Answer:
 
 
 def answer_export(review: Review, query: Query) -> Response:
-    """Answer with calls as a file: those on which all agree, in a blind review the own ones."""
+    """Answer with calls as a file: those on which all agree, or, in a blind review, one's own.
+
+    The request may ask for `rejected` calls too, and for `all` items that are not decided.
+    """
     whose = query.reviewer if review.blind else None
     rejected = query.text("rejected") == "1"
     results = read_review(review.folder, reviewer=whose, rejected=rejected)
@@ -244,11 +247,13 @@ def answer_spectrogram(session: Any, query: Query) -> Response:
     read = _read_sound if is_review else _read_span
     clip, _, _ = read(session, query)
     if query.text("fit") == "1":
-        item = query.count("item", -1)
-        example = query.count("example", -1)
+        item = query.count("item", default=-1)
+        example = query.count("example", default=-1)
         if is_review:
             picture = session.fit_picture(picture, item, example)
-        if not is_review or example >= 0:  # from elsewhere: louder or quieter
+        # Items have the contrast of their label. A span has no label, and an example may come from
+        # other recordings, so it may be louder or quieter.
+        if not is_review or example >= 0:
             picture = fit_contrast(picture, [clip])
     low_hz, high_hz = picture.band_hz(clip.rate_hz)
     band = {"X-Min-Hz": f"{low_hz:g}", "X-Max-Hz": f"{high_hz:g}"}
@@ -258,7 +263,7 @@ def answer_spectrogram(session: Any, query: Query) -> Response:
 
 def answer_waveform(review: Review, query: Query) -> Answer:
     """Answer with the lowest and highest sample of each column of a waveform."""
-    width = query.count("width", 600, 4096) or 1
+    width = query.count("width", default=600, high=4096) or 1
     clip, _, _ = _read_sound(review, query)
     return make_waveform(clip, width)
 
@@ -271,8 +276,8 @@ def _read_sound(
     It wants an item, another span of its recording, or an example. The clip has a margin of
     `margin_s` on both sides, for filters; an example in the model has none.
     """
-    item = query.count("item", -1)
-    example = query.count("example", -1)
+    item = query.count("item", default=-1)
+    example = query.count("example", default=-1)
     if example >= 0:
         if review.model is not None and example < review.first_call:
             clip = make_example_clip(review.model, example)
@@ -396,7 +401,10 @@ LABEL_GETS: dict[str, Get] = {
 
 
 class FoundReviews:
-    """The pages to review what was found by labels, each under the number of its round."""
+    """The pages to review what was found by labels, each under the number of its round.
+
+    apps  the applications of the pages that were opened, by number
+    """
 
     def __init__(self, session: Labelling, access: Access) -> None:
         self.session = session
@@ -409,9 +417,10 @@ class FoundReviews:
         if number not in self.apps:
             review = await run_in_threadpool(self.session.open_review, number)
             app = make_app(review, self.access)
-            app.state.is_stopping = getattr(
-                scope["app"].state, "is_stopping", lambda: False
-            )
+            # `serve` told only the application of the label page when the server stops.
+            parent = scope["app"]
+            app.state.is_stopping = getattr(parent.state, "is_stopping", lambda: False)
+            # Meanwhile another request may have made one.
             self.apps.setdefault(number, app)
         await self.apps[number](scope, receive, send)
 
@@ -420,7 +429,7 @@ def make_app(session: Review | Labelling, access: Access) -> Starlette:
     """Return the application of a page; its routes answer in threads."""
 
     def get(answer: Get) -> Any:
-        """Return the route of a request that reads."""
+        """Return the route of a request that only reads; Starlette runs it in a thread."""
 
         def route(request: Request) -> Response:
             content = answer(session, Query(request, access))
@@ -449,7 +458,7 @@ def make_app(session: Review | Labelling, access: Access) -> Starlette:
     async def wait_for_changes(request: Request) -> Response:
         """Answer when decisions or scores are newer than those of the page, or after a while."""
         query = Query(request, access)
-        after = query.count("after", 0)
+        after = query.count("after", default=0)
         version = query.numbers({"score_version": (0, MAX_COUNT)}).get("score_version")
         is_stopping = getattr(request.app.state, "is_stopping", lambda: False)
         for _ in range(round(MAX_POLL_S / POLL_STEP_S)):
