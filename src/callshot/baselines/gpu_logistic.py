@@ -29,6 +29,7 @@ COLUMN_STEP = 64
 # Of conjugate gradients; asking the GPU whether all fits stopped takes time.
 STEPS_PER_CHECK = 4
 MIN_SHARE = 1e-9  # of a Newton step
+NUMBER_BYTES = 8  # of float64
 
 Tensor = Any
 
@@ -37,8 +38,8 @@ class GpuTrainer(SupportDrawer):
     """Fills in the logits for queries of a split by fits on a GPU, as a `SplitScorer` does.
 
     label, turn     of each row of a draw: its class, and its number within the class
-    sizes           rows of a draw at each k, as far as that is not the whole support side
-    whole           logits by the whole support side; None if no k needs it
+    sizes           rows of a draw at each k; without the k that take the whole support side
+    whole           logits by the whole support side, (classes, queries); None if no k needs it
     fits_at_a_time  as many as the memory of the GPU holds
     """
 
@@ -54,7 +55,8 @@ class GpuTrainer(SupportDrawer):
         """Plan the rows of a draw and the batches of fits for one split at some shots."""
         super().__init__(engine, split, shots, spread, nested=True)
         self.solver = solver
-        # A draw takes one row of each class in turn, as `ridge.support_rows` does.
+        # A draw takes one row of each class in turn, as `ridge.support_rows` does; steps[n] is the
+        # number of rows of class n.
         turns = np.arange(self.steps.max())
         turn, label = np.nonzero(turns[:, None] < self.steps)
         self.turn = upload(turn, self.gpu)
@@ -64,16 +66,17 @@ class GpuTrainer(SupportDrawer):
         whole = score_whole_support(engine, split, shots, solver.c)
         if whole is not None:
             self.whole = upload(whole, self.gpu)
-            smaller = np.searchsorted(self.sizes, len(split.pool))
+            smaller = np.searchsorted(self.sizes, len(split.pool))  # number of sizes
             self.sizes = self.sizes[:smaller]
 
-        # Numbers in the rows, matrices and vectors of one fit: they limit the fits of a batch.
+        # Numbers in the rows, matrices and vectors of one fit, and of a few copies: they limit the
+        # fits of a batch.
         count = int(self.sizes[-1]) if len(self.sizes) else 1
         dimensions = engine.episodes.vectors.shape[1]
         unknowns = padded(min(count, dimensions))
         numbers = 4 * count * dimensions + 4 * unknowns**2
         numbers += 32 * len(self.steps) * (unknowns + count)
-        self.fits_at_a_time = int(self.gpu.score_bytes // (8 * numbers))
+        self.fits_at_a_time = int(self.gpu.score_bytes // (NUMBER_BYTES * numbers))
 
     @cached_property
     def vectors(self) -> Tensor:
@@ -100,7 +103,10 @@ class GpuTrainer(SupportDrawer):
         return out.flatten(2)
 
     def per_query(self, draws: int) -> Tensor:
-        """Return the logits (shots, classes, queries · draws) by each query's own draws."""
+        """Return the logits (shots, classes, queries · draws) by each query's own draws.
+
+        Each query has `draws` of them.
+        """
         queries = self.vectors[upload(self.split.rows, self.gpu)]
         out = self._new_table(draws)
         for span in blocks(len(queries), self.fits_at_a_time // draws):
@@ -115,9 +121,9 @@ class GpuTrainer(SupportDrawer):
         return out.flatten(2)
 
     def _new_table(self, draws: int) -> Tensor:
-        """Return memory for logits (shots, classes, queries, draws).
+        """Return a table for logits (shots, classes, queries, draws), not initialised.
 
-        At the k that take all exemplars, the logits are filled in.
+        Only at the k that take all exemplars, its last rows, the logits are filled in.
         """
         queries = len(self.split.rows)
         size = (len(self.shots), len(self.steps), queries, draws)
@@ -127,7 +133,10 @@ class GpuTrainer(SupportDrawer):
         return out
 
     def _rows(self, supports: Supports) -> Tensor:
-        """Return the exemplars of every draw, one of each class in turn, as rows, (draws, rows)."""
+        """Return the rows of the episodes that each draw trains on, (draws, rows of a draw).
+
+        They are the exemplars of its supports, one of each class in turn.
+        """
         start = self.on_gpu.class_start[self.label]
         chosen = supports.chosen[self.label, self.turn]  # by number inside the class
         return (chosen + start[:, None]).T
@@ -141,37 +150,41 @@ class GpuTrainer(SupportDrawer):
         dimensions = self.vectors.shape[1]
         weight = self.vectors.new_zeros((len(rows), len(self.steps), dimensions))
         bias = weight[..., :1]
-        position = bias  # only the bias yet, which is the last column
-        before = 0  # rows at the k before
+        # Of the fit before: unknowns for standardised rows, none yet, and the bias in the last
+        # column.
+        position = bias
+        previous_count = 0  # rows at the k before
         for count in self.sizes.tolist():
-            if count > before:
+            if count > previous_count:  # else no class had another exemplar
                 vectors = self.vectors[rows[:, :count]]
                 table, mean, deviation = standardise(vectors)
-                if count <= dimensions:
-                    # Unknowns are coefficients of the rows; those of new rows begin with zeros.
+                in_span = count <= dimensions  # unknowns are coefficients of the rows
+                if in_span:  # those of new rows begin with zeros
                     new_columns = padded(count) - position.shape[2]
                     known = pad(position[..., :-1], (0, new_columns))
                     start = torch.cat([known, position[..., -1:]], 2)
                 else:
-                    shifted = bias + (weight * mean).sum(-1, keepdim=True)
-                    start = torch.cat([weight * deviation, shifted], 2)
+                    logits_of_mean = (weight * mean).sum(-1, keepdim=True)
+                    start = torch.cat([weight * deviation, bias + logits_of_mean], 2)
                 label = self.label[:count]
                 position, gap = self.solver.solve(table, label, start)
                 check_optimum(gap, self.solver.c, self.solver.tolerance)
+                # From standardised rows back to vectors.
                 weight = position[..., :-1]
-                if count <= dimensions:
+                if in_span:
                     weight = torch.bmm(weight[..., :count], table)
                 weight = weight / deviation
-                shift = (weight * mean).sum(-1, keepdim=True)
-                bias = position[..., -1:] - shift
-                before = count
+                logits_of_mean = (weight * mean).sum(-1, keepdim=True)
+                bias = position[..., -1:] - logits_of_mean
+                previous_count = count
             yield weight, bias
 
 
 def standardise(vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return standardised rows, mean and deviation of every draw, as `logistic.standardise` does.
 
-    `vectors` (draws, rows, dimensions) are overwritten.
+    `vectors` (draws, rows, dimensions) become the rows, in place; mean and deviation are (draws, 1,
+    dimensions).
     """
     count, dimensions = vectors.shape[1:]
     first = vectors[:, :1].clone()
@@ -179,8 +192,9 @@ def standardise(vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     mean = vectors.mean(1, keepdim=True)
     vectors -= mean
     deviation = torch.linalg.vector_norm(vectors, dim=1, keepdim=True) / count**0.5
-    middle = deviation.kthvalue(dimensions // 2 + 1, dim=2, keepdim=True).values
-    deviation = torch.maximum(deviation, middle / count**0.5)
+    # `kthvalue` counts from 1.
+    median = deviation.kthvalue(dimensions // 2 + 1, dim=2, keepdim=True).values
+    deviation = torch.maximum(deviation, median / count**0.5)
     deviation = torch.where(deviation == 0.0, 1.0, deviation)
     vectors *= 1.0 / deviation
     return vectors, first + mean, deviation
@@ -216,7 +230,7 @@ class BatchedSolver:
         newton = self.newtons[size]
         newton.load(rows, label, start)
         gap = newton.solve()
-        # A position without its image: see `Newton`.
+        # Without the image, which follows in further columns: see `Newton`.
         return newton.position[..., : start.shape[2]], gap
 
 
@@ -286,7 +300,10 @@ class Newton:
         self.is_active, self.is_searching, self.is_accepted = flags
 
     def load(self, rows: Tensor, label: Tensor, start: Tensor) -> None:
-        """Take standardised rows (fits, rows, dimensions), their labels (rows), and the starts."""
+        """Take standardised rows (fits, rows, dimensions), their labels (rows), and the starts.
+
+        Rows and labels are copied into `rows`, `truth` and `valid`, the starts into `trial`.
+        """
         classes, lanes = self.truth.shape
         room = lanes - len(label)
         truth = one_hot(label, classes).T
@@ -294,8 +311,9 @@ class Newton:
         self.valid.copy_(self.truth.sum(0))  # 1 where there is a row
         if self.is_gram:
             gram = torch.bmm(rows, rows.mT)
-            diagonal = gram.diagonal(dim1=1, dim2=2)
-            diagonal += 1e-12 * diagonal.sum(1, keepdim=True)  # against rounding
+            # A little more than the products, as in `solver.make_problem`.
+            diagonal = gram.diagonal(dim1=1, dim2=2)  # a view
+            diagonal += 1e-12 * diagonal.sum(1, keepdim=True)
             self.rows.copy_(pad(gram, (0, room, 0, room)))
             self.rows[:, -1, -1] = 1.0  # for the bias
         else:
@@ -308,7 +326,9 @@ class Newton:
         self._run(self._begin)
         for _ in range(MAX_STEPS):
             self._run(self._accept_trial)
-            if not bool(self.is_active.any()):
+            if not bool(
+                self.is_active.any()
+            ):  # here and below, Python waits for the GPU
                 break
             self._run(self._begin_search)
             for _ in range(MAX_INNER_STEPS // STEPS_PER_CHECK):
@@ -350,7 +370,7 @@ class Newton:
 
     def _accept_trial(self) -> None:
         """Go to the trial positions; find curvature, descent, gap, and which fits go on."""
-        gain = self.value - self.trial_value
+        gain = self.value - self.trial_value  # infinite at the start
         self.value.copy_(self.trial_value)
         self.position.copy_(self.trial)
         self.p.copy_(self.trial_p)
@@ -365,7 +385,7 @@ class Newton:
         self.curvature[..., -1].clamp_(min=TINY)
 
         residual = self.c * (self.truth - self.p)
-        self.descent.copy_(self._add_rows(residual, self.position, -1.0))
+        self.descent.copy_(self._add_rows(residual, self.position, scale=-1.0))
         self._scale()
         gap = self._bound_gap()
         # Neither the objective nor its gradient gets better.
@@ -378,7 +398,7 @@ class Newton:
     def _begin_search(self) -> None:
         """Start conjugate gradients for the Newton step: at 0, first along the scaled descent."""
         self.is_searching.copy_(self.is_active)
-        # 1: the whole step is tried first; 0 after the end
+        # 1 for a fit that goes on, whose whole step is tried first; 0 for one that has ended.
         self.share.copy_(self.is_active)
         self.search.copy_(self.scaled)
         size = dot(self.descent, self._partner(self.scaled))
@@ -399,7 +419,8 @@ class Newton:
             logits = self._to_logits(self.search)
             mean = (self.p * logits).sum(1, keepdim=True)
             changes = scaled_p * (logits - mean)
-            hessian = self._add_rows(changes, self.search, 1.0)
+            # The Hessian of C · objective, times the search direction.
+            hessian = self._add_rows(changes, self.search, scale=1.0)
             curve = dot(hessian, self._partner(self.search))
             has_descent = (curve > 0.0) & (self.size > 0.0)
             self.is_searching &= has_descent
@@ -428,7 +449,9 @@ class Newton:
         is_low = self.trial_value <= limit
         self.is_accepted.copy_(is_low | (self.share == 0.0))
         self.share *= torch.where(self.is_accepted, 1.0, 0.5)
-        self.share *= self.share > MIN_SHARE
+        self.share *= (
+            self.share > MIN_SHARE
+        )  # too small a share becomes 0: the fit stays
 
     def _scale(self) -> None:
         """Set `scaled` to the descent and its image, outside the span divided by the curvature."""
@@ -471,7 +494,7 @@ class Newton:
         self.trial_value.copy_(value)
         self.trial_p.copy_(p)
 
-    def _add_rows(self, factors: Tensor, point: Tensor, scale: float) -> Tensor:
+    def _add_rows(self, factors: Tensor, point: Tensor, *, scale: float) -> Tensor:
         """Return Σ_i factors[…, i] · row i + scale · the weights of a point.
 
         The last column, the bias, is Σ_i factors[…, i]. In the span, factors are the unknowns.
