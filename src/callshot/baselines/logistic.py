@@ -71,7 +71,7 @@ def score_logistic(
     threads: int | None = None,
     progress: Progress = no_progress,
 ) -> tuple[FloatArray, tuple[float, ...]]:
-    """Train on all labels outside each fold; return the log-odds of its queries, and the C of each.
+    """Train on all labels outside each fold; return log-odds of its queries, and each fold's C.
 
     The log-odds are (rows, classes), NaN in the common fold. If C is not given, each split takes
     the C of the grid with the best AUROC on its inner folds (AP has more noise where a fold holds
@@ -129,7 +129,7 @@ def score_each(
     c_values: tuple[float, ...],
     tolerance: float = EXACT,
 ) -> Iterator[FloatArray]:
-    """Train on the other folds with each C; yield the logits (queries, classes) of a fold.
+    """Train on the other folds with each C; yield the logits (queries, classes) of `query_fold`.
 
     The objective of a fit may be `tolerance` above its optimum.
     """
@@ -171,9 +171,9 @@ def gather_log_odds(
 
 
 def support_side(episodes: Episodes, query_fold: int) -> Episodes:
-    """Return the rows outside a fold as episodes with one label per row and at most four folds.
+    """Return the rows outside a fold as episodes of their own, with at most four inner folds.
 
-    On these inner folds C is chosen.
+    On these C is chosen. Each row is relevant for its own label only.
     """
     rows = np.flatnonzero(episodes.fold != query_fold)
     label = episodes.label[rows]
@@ -189,7 +189,7 @@ def support_side(episodes: Episodes, query_fold: int) -> Episodes:
         segment=tuple(episodes.segment[row] for row in rows),
         recording=tuple(episodes.recording[row] for row in rows),
         vectors=episodes.vectors[rows],
-        class_start=np.searchsorted(label, np.arange(classes + 1)),
+        class_start=np.searchsorted(label, np.arange(classes + 1)),  # rows are by class
         fold=inner_fold,
         folds=count,
         relevant=label[:, None] == np.arange(classes),
@@ -199,7 +199,7 @@ def support_side(episodes: Episodes, query_fold: int) -> Episodes:
 
 
 def fit(vectors: FloatArray, label: IntArray, classes: int, c: float) -> LinearLayer:
-    """Train a layer on vectors (rows, dimensions) and their class numbers."""
+    """Train a layer to the exact optimum, on vectors (rows, dimensions) and their class numbers."""
     return next(fit_each(vectors, label, classes, (c,), EXACT))
 
 
@@ -213,7 +213,7 @@ def fit_each(
     """Yield a layer for each C, trained on vectors (rows, dimensions) and their class numbers.
 
     Each fit starts from the ones before. The objective may be `tolerance` above its optimum, times
-    C where C is below 1.
+    C where C is below 1. `path_solver` fits large tables, `solver` others.
     """
     rows, mean, deviation = standardise(vectors)
     if len(rows) * min(rows.shape) >= LARGE_TABLE:
@@ -265,7 +265,10 @@ def check_c(c: float) -> None:
 
 
 def check_optimum(gap: float, c: float, tolerance: float) -> None:
-    """Check that `gap`, how far a fit's objective may be above its optimum, is small."""
+    """Check that `gap`, how far a fit's objective may be above its optimum, is small.
+
+    It may be above `tolerance`, where only rounding was left.
+    """
     is_near = gap <= max(1e-6, tolerance)  # false for NaN
     if not is_near:
         raise OptionError(
@@ -373,7 +376,8 @@ def shared_logits(
         draws = range(span.start, span.stop)
         logits = np.empty((len(draws), len(shots), classes, len(split.rows)))
         for draw, out in zip(draws, logits, strict=True):
-            weight, bias = fit(split.fold, draw)  # of the first shots
+            # Of the first shots; the later ones take all exemplars.
+            weight, bias = fit(split.fold, draw)
             fitted_shots = len(bias)
             # One row for each k and class; there is none if every k takes all exemplars.
             dimensions = weight.shape[-1]
@@ -405,7 +409,8 @@ def query_logits(
             query = int(split.rows[position])
             vector = engine.episodes.vectors[query]
             for draw in range(engine.protocol.draws):
-                weight, bias = fit(query, draw)  # of the first shots
+                # Of the first shots; the later ones take all exemplars.
+                weight, bias = fit(query, draw)
                 fitted_shots = len(bias)
                 out[:fitted_shots, :, position, draw] = weight @ vector + bias
                 if whole is not None:
@@ -417,11 +422,11 @@ def query_logits(
 def draw_fitter(
     c: float, engine: Engine, split: Split, shots: IntArray, spread: Spread
 ) -> tuple[FloatArray | None, Callable[[int, int], Layers]]:
-    """Return the logits by all exemplars outside the fold, and a function to train on a draw.
+    """Return logits by all exemplars outside the fold of a split, and a function that fits a draw.
 
-    The function gets the query or fold, as `support_rows` does, and the number of a draw. It trains
-    at every k at which the draw leaves out an exemplar; the logits (classes, queries) are for the
-    other k, and None without such a k.
+    The function gets a query or a fold, as `support_rows` does, and the number of a draw. It trains
+    at every k at which the draw leaves out an exemplar, and returns the `Layers` of these k. The
+    logits (classes, queries) are for the other, larger k; None if there is no such k.
     """
     episodes = engine.episodes
     whole = score_whole_support(engine, split, shots, c)
@@ -451,6 +456,7 @@ def fit_nested(
     """
     weights = np.zeros((len(sizes), classes, vectors.shape[1]))
     biases = np.zeros((len(sizes), classes))
+    # Of the fit before, for standardised rows.
     unknowns = np.zeros((classes, 0))
     bias = np.zeros(classes)
     for s, size in enumerate(sizes.tolist()):
@@ -461,16 +467,18 @@ def fit_nested(
             continue
         rows, mean, deviation = standardise(vectors[:size])
         problem = make_problem(rows, label[:size], c)
-        if problem.is_gram:  # the new rows begin with zeros
+        if (
+            problem.is_gram
+        ):  # unknowns are coefficients: those of new rows begin with zeros
             new_rows = size - unknowns.shape[1]
             zeros = np.zeros((classes, new_rows))
             unknowns = np.hstack([unknowns, zeros])
-        else:
+        else:  # unknowns are weights
             weight = weights[s]
             unknowns = weight * deviation
             logits_of_mean = (weight * mean).sum(axis=1)
             bias = biases[s] + logits_of_mean
-        gap = solve(problem, CLOSE, unknowns, bias)
+        gap = solve(problem, CLOSE, unknowns, bias)  # changes both in place
         check_optimum(gap, c, CLOSE)
         weights[s], biases[s] = unscale(unknowns, bias, rows, mean, deviation)
     return weights, biases
