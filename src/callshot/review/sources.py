@@ -82,6 +82,7 @@ DOUBTS = {
     OVERLAPPING: "overlaps another call",
     CLIPPED: "cut off, or at full scale",
 }
+NANOSECONDS_PER_HOUR = 3.6e12
 # Shared part of the time that two annotations of one call cover together.
 SAME_CALL = 0.5
 FILTERS = {
@@ -112,7 +113,7 @@ def make_items(events: pl.DataFrame) -> Spans:
     types = {name: EVENTS[name] for name in names}
     frame = events.select(names).cast(pl.Schema(types))
     clock = pl.col("clock").str.slice(len("2026-03-02T"), len("05:30:00"))
-    hour = clock.str.to_time(strict=False).cast(pl.Int64) / 3.6e12  # nanoseconds
+    hour = clock.str.to_time(strict=False).cast(pl.Int64) / NANOSECONDS_PER_HOUR
     numbers = pl.col("score", "distance", "runner_up_score")
     frame = frame.with_columns(
         pl.when(numbers.is_finite()).then(numbers),
@@ -142,7 +143,7 @@ def find_doubts(frame: pl.DataFrame) -> list[str]:
             if other["recording"] == row["recording"]
             and other["end_s"] > row["start_s"]
         ]
-        for other in earlier:
+        for other in earlier:  # which starts first, and ends after the row starts
             has_bands = None not in (row[low], row[high], other[low], other[high])
             if has_bands and (other[high] <= row[low] or row[high] <= other[low]):
                 continue
@@ -158,7 +159,10 @@ def find_doubts(frame: pl.DataFrame) -> list[str]:
 
 
 def replace_scores(items: Spans, ranking: pl.DataFrame) -> Spans:
-    """Replace scores by a `ranking` of the items of the source; added calls have none."""
+    """Replace scores by a `ranking` (`Scores.rank`) of the items of the source.
+
+    Parts of an item get its scores, added calls none.
+    """
     scored = items.frame.with_columns(ranking[items.frame["row"].to_numpy()])
     columns = pl.when(~pl.col("added")).then(pl.col(SCORES)).name.keep()
     return replace(items, frame=scored.with_columns(columns))
@@ -202,7 +206,7 @@ def order_items(
 def select_items(items: Spans, filters: Mapping[str, Any]) -> NDArray[np.bool_]:
     """Return which items pass all filters, (items,); items without a value do not.
 
-    Filters are those of FILTERS, a doubt, and from_hour and to_hour, which may pass midnight.
+    Filters are those of FILTERS, a doubt, and from_hour and to_hour: 22 and 4 are a night.
     """
     keep = pl.repeat(True, pl.len())
     for name, (column, compare) in FILTERS.items():
@@ -218,7 +222,8 @@ def select_items(items: Spans, filters: Mapping[str, Any]) -> NDArray[np.bool_]:
         end = filters.get("to_hour", 24.0)
         is_late = pl.col("hour") >= start
         is_early = pl.col("hour") < end
-        keep &= is_late & is_early if start <= end else is_late | is_early
+        # Past midnight, either of the two is enough.
+        keep &= (is_late & is_early) if start <= end else (is_late | is_early)
     kept = items.frame.select(keep.fill_null(value=False)).to_series()
     return kept.to_numpy().copy()  # that callers may change
 
@@ -235,6 +240,10 @@ BLOCK = 2048  # items that are scored at once
 
 Float32Matrix = NDArray[np.float32]
 Confirmed = Mapping[str, Sequence[int]]  # items by label
+ScoreWindows = Callable[[FloatArray], FloatArray]
+"""From vectors of an index to scores, windows × classes of the model, as the scan scored them."""
+LoadScores = Callable[[Path], "Scores"]
+"""From the folder of a review, in which vectors are kept, to the scores of its items."""
 
 
 class Scores:
@@ -257,7 +266,10 @@ class Scores:
         raise NotImplementedError
 
     def rank(self, label: pl.Series, known: Sequence[str]) -> pl.DataFrame:
-        """Return the columns SCORES of all items by their labels; runner-ups are `known` labels."""
+        """Return the columns SCORES of all items of the source, given the `label` of each.
+
+        A runner-up that is not one of the `known` labels has a score and no name.
+        """
         columns = {name: column for column, name in enumerate(self.labels)}
         own = [columns.get(name, -1) for name in label]
         own_cells = (np.arange(len(own)), own)  # row and column of each
@@ -290,7 +302,11 @@ class Scores:
 
 
 class ModelScores(Scores):
-    """Scores of detections by a model and the confirmed calls."""
+    """Scores of detections by a model and the confirmed calls.
+
+    `background` is what class means are compared with: the Covariance of background windows; a
+    Site, if vectors and the examples of `model` are scaled roots there; None: nothing.
+    """
 
     model: "Model"
 
@@ -399,16 +415,19 @@ def open_vectors(
     items: Spans,
     index: Index,
     model: "Model",
-    background: "Covariance | Site | None",
+    score_windows: ScoreWindows,
 ) -> Float32Matrix:
-    """Map the vectors of the items of a scan, (items, dimensions), copied once to `folder`."""
+    """Map the vectors of the items of a scan, (items, dimensions), copied once to `folder`.
+
+    They are those of `_find_strongest`, as they are in the index.
+    """
     shape = (len(items), index.settings.dimension)
     facts = {"items": find_checksum(items), "shape": list(shape)}
     path = folder / VECTORS
     if read_vector_facts(folder) != facts:
         with atomic_path(path) as temporary:
             vectors = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
-            for item, vector in _find_strongest(items, index, model, background):
+            for item, vector in _find_strongest(items, index, model, score_windows):
                 vectors[item] = vector
             vectors.flush()
         content = {"vectors": facts, "sha256": sha256_file(path)}
@@ -428,17 +447,12 @@ def read_vector_facts(folder: Path) -> Any:
 
 
 def _find_strongest(
-    items: Spans, index: Index, model: "Model", background: "Covariance | Site | None"
+    items: Spans, index: Index, model: "Model", score_windows: ScoreWindows
 ) -> Iterator[tuple[int, FloatArray]]:
     """Yield the number of each item, and the vector of the window that gave it its score.
 
-    Of the windows that overlap the item, it is the one with the nearest score. Where `background`
-    is a Site, windows are transformed by it as the examples of `model` were.
+    Of the windows that overlap the item, it is the one with the nearest score.
     """
-    from callshot.detection.detector import make_scorer
-    from callshot.detection.nearest import Site
-
-    scorer = make_scorer(model.means, background)
     indexed = {recording.path: recording for recording in index.recordings}
     by_recording = items.frame.sort("recording", maintain_order=True)
     for part in by_recording.partition_by("recording", maintain_order=True):
@@ -450,6 +464,7 @@ def _find_strongest(
             if row["label"] not in model.classes:
                 raise InputError(f"{model.source}: has no label {row['label']}")
             column = model.classes.index(row["label"])
+            # Windows that start between these overlap the item.
             limits_s = (row["start_s"] - index.settings.window_s, row["end_s"])
             overlapping = []
             for block in blocks:
@@ -459,10 +474,7 @@ def _find_strongest(
             windows = np.concatenate(overlapping)
             if len(windows) == 0:
                 raise InputError(f"{index.folder}: has no window of item {row['row']}")
-            scored = windows
-            if isinstance(background, Site):
-                scored = background.transform(windows)
-            scores = scorer.score(scored)[:, column]
+            scores = score_windows(windows)[:, column]
             strongest = np.abs(scores - row["score"]).argmin()
             yield row["row"], windows[strongest]
 
@@ -490,8 +502,8 @@ class Source:
 
     thresholds   score that a detection of a label must reach, where it is known
     durations_s  of recordings, where they are known
-    load_scores  opens what new scores are computed from, given the folder of the review; None if
-                 there is nothing, for the reason `why_no_scores`
+    load_scores  opens what new scores are computed from; None if there is nothing, for the reason
+                 `why_no_scores`
     annotations  the format of annotations to correct, "" where it is not known; None: none
     """
 
@@ -501,7 +513,7 @@ class Source:
     files: RecordingFiles
     thresholds: Mapping[str, float] = field(default_factory=dict)
     durations_s: Mapping[str, float] = field(default_factory=dict)
-    load_scores: Callable[[Path], Scores] | None = None
+    load_scores: LoadScores | None = None
     why_no_scores: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
     annotations: str | None = None
@@ -539,6 +551,7 @@ def has_annotations(path: Path) -> bool:
     except InputError:
         return False
     formats = {format for format, _ in read.recognised}
+    # FOLDERS: the folders of recordings name their calls, and no file has annotations.
     return bool(read.rows) and FOLDERS not in formats
 
 
@@ -574,25 +587,14 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
     if options.recordings is None:
         roots |= {one.path: Path(one.root) for one in indexed if one.path in roots}
 
-    used = facts.get("model", {})
     model = options.model or _find_scan_model(folder, facts)
+    # Of the model that was given, and of the one that the scan adapted to the site, if it did
+    used = facts.get("model", {})
     checksums = (used.get("sha256"), facts["files"].get(ADAPTED_MODEL))
-    load = None
-    why_no_scores = ""
+    load, why_no_scores = _prepare_scores(folder, facts, items, index, model, checksums)
     reading = {}
     if has_labels:
-        why_no_scores = (
-            "scores of segments are those of the scan; scan again after learn"
-        )
         reading = {name: facts[name] for name in ("channel", "source_rate_hz")}
-    elif model is None:
-        file = used.get("file")
-        why_no_scores = f"the model {file} is not where it was; give --model"
-    elif index is None:
-        why_no_scores = "the index of the scan is not where it was; give --index"
-    else:
-        site_file = folder / SITE if SITE in facts["files"] else None
-        load = partial(_load_scores, items, index, model, checksums, site_file)
     thresholds = {
         one["label"]: one["threshold"]
         for one in facts.get("classes", ())
@@ -618,6 +620,26 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
     )
 
 
+def _prepare_scores(
+    folder: Path,
+    facts: Mapping[str, Any],
+    items: Spans,
+    index: Index | None,
+    model: Path | None,
+    checksums: tuple[str | None, ...],
+) -> tuple[LoadScores | None, str]:
+    """Return what loads the scores of the scan in `folder`, and "", or else None, and why not."""
+    if LABELS in facts["files"]:
+        return None, "scores of segments are those of the scan; scan again after learn"
+    if model is None:
+        file = facts.get("model", {}).get("file")
+        return None, f"the model {file} is not where it was; give --model"
+    if index is None:
+        return None, "the index of the scan is not where it was; give --index"
+    site_file = folder / SITE if SITE in facts["files"] else None
+    return partial(_load_scores, items, index, model, checksums, site_file), ""
+
+
 def _read_found(folder: Path, *, has_labels: bool) -> pl.DataFrame:
     """Return the events of a scan, or its labels of segments as events; check them."""
     path = folder / (LABELS if has_labels else EVENTS_FILE)
@@ -639,11 +661,16 @@ def _open_scanned_index(
 ) -> Index | None:
     """Open the index of a scan by the facts on it; None if it is not where it was."""
     index_folder = Path(str(scanned.get("folder", INDEX_FOLDER)))
-    places = [folder / INDEX_FOLDER, index_folder, folder.parent / index_folder]
+    places = [
+        folder / INDEX_FOLDER,  # made by the scan, and moved with it
+        index_folder,  # as the scan was given it; it may not be a whole path
+        folder.parent / index_folder,  # moved together with the scan
+    ]
     place = options.index or next(filter(is_index, places), None)
     if place is None:
         return None
     if options.recordings is None:
+        # An index of another tool's vectors has no recordings to listen to.
         check_has_audio(place)
     return open_index(place)
 
@@ -652,8 +679,9 @@ def _find_scan_model(folder: Path, facts: Mapping[str, Any]) -> Path | None:
     """Return the model of the scan in `folder`; None if it is not where it was."""
     used = facts.get("model", {})
     name = str(used.get("file"))
+    # Where it was; moved together with the scan; in the current folder
     places = [Path(used.get("path", "")), folder.parent / name, Path(name)]
-    if ADAPTED_MODEL in facts["files"]:
+    if ADAPTED_MODEL in facts["files"]:  # which the scan made, and scored by
         places = [folder / ADAPTED_MODEL]
     return next(filter(Path.is_file, places), None)
 
@@ -677,14 +705,12 @@ def _load_scores(
     site_file: Path | None,
     review_folder: Path,
 ) -> Scores:
-    """Open the scores of a scan's items by its model, which has one of the `checksums`.
+    """Open the scores of a scan's items by its model; raise InputError if it is another one.
 
-    The scan compared vectors with the model's background in mind, or, if there is a `site_file`,
-    by the nearest mean: then means and vectors are transformed by the site (`nearest.Site`).
+    The file of the model must have one of the `checksums`. `site_file` is there if the scan scored
+    by the nearest mean (`nearest.py`).
     """
-    from callshot.detection.detector import MIN_WINDOWS, choose_covariances
     from callshot.detection.model import load_model
-    from callshot.detection.nearest import read_site
 
     with explain_unreadable(model_path):
         checksum = sha256_file(model_path)
@@ -695,18 +721,49 @@ def _load_scores(
         )
     model = load_model(model_path)
     if site_file is None:
-        # As in the scan: few windows of background say nothing, and means decide alone.
-        known = model.background
-        background = None
-        if known is not None and len(known.vectors) >= MIN_WINDOWS:
-            covariances, _ = choose_covariances(model, known)
-            background = covariances.whole
-        vectors = open_vectors(review_folder, items, index, model, background)
-        return ModelScores(model, vectors, background)
+        return _score_by_covariance(items, index, model, review_folder)
     check_result(site_file, (SCAN_FACTS,))
+    return _score_by_site(items, index, model, site_file, review_folder)
+
+
+def _score_by_covariance(
+    items: Spans, index: Index, model: "Model", review_folder: Path
+) -> Scores:
+    """Return scores by the discriminant of each class from the model's background.
+
+    As in the scan, few windows of background say nothing: then it is the distance from class means.
+    """
+    from callshot.detection.detector import (
+        MIN_WINDOWS,
+        choose_covariances,
+        make_scorer,
+    )
+
+    covariance = None
+    background = model.background
+    if background is not None and len(background.vectors) >= MIN_WINDOWS:
+        covariances, _ = choose_covariances(model, background)
+        covariance = covariances.whole
+    scorer = make_scorer(model.means, covariance)
+    vectors = open_vectors(review_folder, items, index, model, scorer.score)
+    return ModelScores(model, vectors, covariance)
+
+
+def _score_by_site(
+    items: Spans, index: Index, model: "Model", site_file: Path, review_folder: Path
+) -> Scores:
+    """Return scores by the nearest mean, of vectors and examples as scaled roots (`Site`)."""
+    from callshot.detection.detector import make_scorer
+    from callshot.detection.nearest import read_site
+
     site = read_site(site_file)
     scaled_model = site.transform_model(model)
-    vectors = open_vectors(review_folder, items, index, scaled_model, site)
+    scorer = make_scorer(scaled_model.means, site)
+
+    def score_windows(windows: FloatArray) -> FloatArray:
+        return scorer.score(site.transform(windows))
+
+    vectors = open_vectors(review_folder, items, index, scaled_model, score_windows)
     scaled = site.transform(vectors).astype(np.float32)
     return ModelScores(scaled_model, scaled, site)
 
