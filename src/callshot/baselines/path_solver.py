@@ -154,23 +154,25 @@ class PathSolver(Objective):
 
         They are orthonormal, and set three attributes: `basis` (unknowns, directions) holds their
         unknowns, `image` (rows, directions) their logits, `variation` the squared lengths of these.
+        Directions in which the rows do not vary are left out.
         """
         table, rows = self.single
 
         def multiply_gram(basis: Array) -> Array:
-            """Return the Gram matrix of the rows, or else of their columns, times a basis."""
+            """Return a basis times the Gram matrix Z Zᵀ of the rows in their span, else Zᵀ Z."""
             return table @ basis if self.in_span else table @ (rows @ basis)
 
         rng = np.random.default_rng(0)
         basis = rng.normal(size=(len(table), number)).astype(np.float32)
         for _ in range(POWER_STEPS):
             basis, _ = np.linalg.qr(multiply_gram(basis))
-        applied = multiply_gram(basis)
-        variation, axes = np.linalg.eigh((basis.T @ applied).astype(np.float64))
+        # The eigenvectors of the Gram matrix inside the basis, and their eigenvalues.
+        projected = basis.T @ multiply_gram(basis)
+        variation, axes = np.linalg.eigh(projected.astype(np.float64))
         varies = variation > max(1e-6 * variation.max(initial=0.0), TINY)
         self.variation = variation[varies]
         axes = axes[:, varies]
-        if self.in_span:
+        if self.in_span:  # so that the weights have length 1, not their coefficients
             axes = axes / np.sqrt(self.variation)
         self.basis = basis @ axes.astype(np.float32)
         self.image = (table if self.in_span else rows) @ self.basis
@@ -184,7 +186,7 @@ class PathSolver(Objective):
         position = self._start(c)
         value, p = self._evaluate(c, position)  # C · objective, and the probabilities
         gap = np.inf
-        gain = np.inf
+        gain = np.inf  # by how much the last step lowered C · objective
         rows = self.single
         for _ in range(MAX_STEPS):
             descent = self._find_descent(c, position, p)
@@ -198,13 +200,7 @@ class PathSolver(Objective):
             # In float32 neither the objective nor the gap falls much further.
             if gain <= 1e-6 * abs(value) and gap > 0.1 * previous_gap:
                 rows = self.double
-            # Conjugate gradients stop at this share of the squared descent.
-            goal = FIRST_GOAL
-            if rows is self.double:
-                goal = DOUBLE_GOAL
-            elif previous_gap < np.inf:  # the faster the gap falls, the more digits pay
-                goal = np.clip(0.01 * gap / previous_gap, MIN_GOAL, MAX_GOAL)
-            goal = max(goal, 0.1 * tolerance / gap)  # no more digits than needed
+            goal = self._choose_goal(rows, gap, previous_gap, tolerance)
             # A step that overflows in float32 is not taken, and the next is in float64.
             with np.errstate(over="ignore", invalid="ignore"):
                 step = self._find_step(rows, c, p, descent, goal)
@@ -214,6 +210,20 @@ class PathSolver(Objective):
         self.fits = [*self.fits[1 - COMBINED_FITS :], position]
         return self.weight(position), position.bias, gap
 
+    def _choose_goal(
+        self, rows: Rows, gap: float, previous_gap: float, tolerance: float
+    ) -> float:
+        """Return the share of the squared descent at which conjugate gradients stop.
+
+        `rows` have the precision of the step; `previous_gap` is infinite before the first one.
+        """
+        goal = FIRST_GOAL
+        if rows is self.double:
+            goal = DOUBLE_GOAL
+        elif previous_gap < np.inf:  # the faster the gap falls, the more digits pay
+            goal = np.clip(0.01 * gap / previous_gap, MIN_GOAL, MAX_GOAL)
+        return max(goal, 0.1 * tolerance / gap)  # no more digits than needed
+
     def _find_descent(self, c: float, position: Vector, p: FloatArray) -> Vector:
         """Return the negative gradient of C · objective at a position with probabilities p."""
         residual = c * (self.truth - p)
@@ -221,9 +231,10 @@ class PathSolver(Objective):
         return self.multiply(row_sums - position.unknowns, residual.sum(axis=1))
 
     def _bound_gap(self, c: float, p: FloatArray, descent: Vector) -> float:
-        """Return how far the objective may be above its optimum, by the gradient of C · objective.
+        """Return how far the objective may be above its optimum, as `solver.bound_gap`.
 
-        `p` (classes, rows) are the probabilities at the position.
+        `descent` is the negative gradient of C · objective, and `p` (classes, rows) are the
+        probabilities at the same position.
         """
         bias_curvature = np.maximum(c * (p * (1.0 - p)).sum(axis=1), TINY)
         square = np.vdot(descent.unknowns, self.dual(descent))
@@ -231,15 +242,22 @@ class PathSolver(Objective):
         return float(0.5 * square / c)
 
     def _start(self, c: float) -> Vector:
-        """Return the linear combination of the last fits with the lowest objective; at first zeros.
-
-        A few Newton steps find the shares of the fits.
-        """
+        """Return the combination of the last fits with the lowest objective; zeros without fits."""
         classes, count = self.truth.shape
         zeros = np.zeros((classes, len(self.double.table)))
         position = Vector(zeros, np.zeros(classes), np.zeros((classes, count)))
         if not self.fits:
             return position
+        shares = self._find_shares(c)
+        for share, fit in zip(shares.tolist(), self.fits, strict=True):
+            position = position.plus(share, fit)
+        return position
+
+    def _find_shares(self, c: float) -> FloatArray:
+        """Return the share of each of the last fits in the combination with the lowest objective.
+
+        A few Newton steps find them, from the last fit alone.
+        """
         logits = np.stack([fit.logits + fit.bias[:, None] for fit in self.fits])
         # The inner products of the weights of all pairs of fits.
         products = np.empty((len(self.fits), len(self.fits)))
@@ -256,7 +274,7 @@ class PathSolver(Objective):
 
         value, p = evaluate(shares)
         for _ in range(MAX_START_STEPS):
-            weighted = p * logits
+            weighted = p * logits  # (fits, classes, rows), as the logits
             means = weighted.sum(axis=1)
             gradient = c * np.tensordot(logits, p - self.truth, 2) + products @ shares
             spread = np.tensordot(weighted, logits, ((1, 2), (1, 2))) - means @ means.T
@@ -267,9 +285,7 @@ class PathSolver(Objective):
                 break
             shares = trial
             value = new_value
-        for share, fit in zip(shares.tolist(), self.fits, strict=True):
-            position = position.plus(share, fit)
-        return position
+        return shares
 
     def _evaluate(self, c: float, position: Vector) -> tuple[float, FloatArray]:
         """Return C · objective at a position, and its probabilities."""
@@ -298,24 +314,27 @@ class PathSolver(Objective):
     ) -> Vector:
         """Return a Newton step, by conjugate gradients in the precision of the rows.
 
-        `p` (classes, rows) are the probabilities and `descent` the negative gradient at the
-        position. `goal` is the share of the squared length of the descent that may be left.
+        `p` (classes, rows) are the probabilities and `descent` the negative gradient of C ·
+        objective at the position. `goal` is the share that may be left of its squared length, the
+        inner product with the preconditioned descent.
         """
         dtype = rows.table.dtype
         inverse = self._make_preconditioner(c, p, dtype)
         factors = (c * p).astype(dtype)
         p = p.astype(dtype)
+        # The residual is what the step leaves of the descent, divided by a length of it: float32
+        # would overflow, or lose small numbers.
         length = np.abs(descent.unknowns).max() + np.abs(descent.bias).max()
         residual = (descent.unknowns / length).astype(dtype)
         residual_bias = (descent.bias / length).astype(dtype)
         scaled = self._precondition(rows, inverse, residual, residual_bias)
         size = np.vdot(residual, self.dual(scaled)) + residual_bias @ scaled.bias
-        goal *= size
+        smallest_size = goal * size
         search = scaled
         step = np.zeros_like(residual)
         step_bias = np.zeros_like(residual_bias)
         for _ in range(MAX_INNER_STEPS):
-            # The derivative of the residuals along the search direction.
+            # The Hessian of C · objective times the search direction: `change` and `bias_change`.
             logits = search.logits + search.bias[:, None]
             logits -= np.einsum("ni,ni->i", p, logits)
             logits *= factors
@@ -333,7 +352,7 @@ class PathSolver(Objective):
             scaled = self._precondition(rows, inverse, residual, residual_bias)
             previous = size
             size = np.vdot(residual, self.dual(scaled)) + residual_bias @ scaled.bias
-            if size <= goal:
+            if size <= smallest_size:
                 break
             search = scaled.plus(size / previous, search)
         return self.multiply(
