@@ -82,7 +82,10 @@ class Dataset:
 
 
 def equal_tables(tables: Sequence[Vectors]) -> dict[int, int]:
-    """Map each table with the vectors of an earlier one to the first such table, by position.
+    """Find the tables that repeat the vectors of an earlier table.
+
+    The keys of the result are the positions of these tables in `tables`, the values the position of
+    the first table with the same vectors.
 
     >>> table = Vectors.from_columns("a", np.eye(2), ["x", "y"], ["x", "y"], ["b", "c"], [(), ()])
     >>> equal_tables([table, replace(table, matrix=np.ones((2, 1))), table])
@@ -91,7 +94,8 @@ def equal_tables(tables: Sequence[Vectors]) -> dict[int, int]:
     equal = {}
     for position, table in enumerate(tables):
         for earlier, other in enumerate(tables[:position]):
-            # Equal vectors are scaled differently if they are joined from other parts.
+            # Every split rescales the columns of each joined encoder. So equal vectors give other
+            # results if they were joined from encoders with other numbers of columns.
             is_joined_alike = table.joined_dimensions == other.joined_dimensions
             if is_joined_alike and np.array_equal(table.matrix, other.matrix):
                 equal[position] = earlier

@@ -43,7 +43,11 @@ def shared_logits(
     def compute(span: slice) -> FloatArray:
         """Return the logits by the draws in `span`, (draws, shots, classes, queries)."""
         draws = range(span.start, span.stop)
-        return np.stack([score(split.fold, draw, split.rows) for draw in draws])
+        logits = [
+            score(query_or_fold=split.fold, draw=draw, queries=split.rows)
+            for draw in draws
+        ]
+        return np.stack(logits)
 
     return compute
 
@@ -62,9 +66,11 @@ def query_logits(
     def fill(span: slice) -> None:
         """Fill in the logits of the queries in `span`."""
         for position in range(span.start, span.stop):
-            query = split.rows[position : position + 1]
+            only_query = split.rows[position : position + 1]  # an array of one row
+            query = int(only_query[0])
             for draw in range(engine.protocol.draws):
-                logits = score(int(query[0]), draw, query)  # (shots, classes, 1)
+                # (shots, classes, 1)
+                logits = score(query_or_fold=query, draw=draw, queries=only_query)
                 out[:, :, position, draw] = logits[:, :, 0]
 
     return fill

@@ -281,7 +281,10 @@ def compare_with_target(
         name = encoder
         if classifier != reference:
             name = f"{encoder}, {classifier}"
-        # The row `all`, the last, has the sizes of different pools as k; one may not have it.
+        # Both curves have a row for each k of the protocol, in the same order. A row `all` comes
+        # last, and has the size of the largest pool as k. If both have one, all examples of one
+        # corpus are compared with all of the other, whatever these k are. A curve lacks it if the
+        # size is a k of the protocol already: then the other's row is left out.
         common = min(len(curve), len(other))
         shown = curve.head(common).with_columns(encoder=pl.lit(name))
         values = value_matrix(shown)
