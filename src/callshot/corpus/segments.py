@@ -118,38 +118,30 @@ def segment_corpus(
     # Of annotations and of headers, each; reading audio takes most of the time.
     share = 0.1 if check else 0.5
     step_progress = scale_progress(progress, share)
-    if known is not None:
-        library = Library(to_path(audio), tuple(known))
+    if known is None:
+        follow_links = annotation_options.follow_links
+        library = find_recordings(to_path(audio), follow_links=follow_links)
     else:
-        library = find_recordings(
-            to_path(audio), follow_links=annotation_options.follow_links
-        )
+        library = Library(to_path(audio), tuple(known))
     _check_any_recordings(library)
     annotation_path = None if annotations is None else to_path(annotations)
     read = read_corpus_annotations(
         library, annotation_path, format, annotation_options, step_progress
     )
-    is_in_frames = any(row.get("in_frames") for row in read.rows)
-    if known is not None and is_in_frames:
-        raise InputError(
-            f"{annotations}: has times in frames, and there is no audio; write them in seconds"
-        )
-    recordings: Recordings = known or {}
-    errors: Errors = {}
     if known is None:
         recordings, errors = probe_recordings(
             library, options.source_rate_hz, step_progress
         )
+    elif any(row.get("in_frames") for row in read.rows):
+        raise InputError(
+            f"{annotations}: has times in frames, and there is no audio; write them in seconds"
+        )
+    else:
+        recordings, errors = known, {}
 
     calls, impossible = make_calls(read.rows, recordings, errors, spell, library.root)
     segments, short = cut_segments(calls, options, recordings)
-    # No reject of a row mentions an unreadable recording without annotations.
-    annotated = {row["path"] for row in read.rows}
-    unread = [
-        Reject(str(library.root / path), None, str(error).removeprefix(f"{path}: "))
-        for path, error in errors.items()
-        if path not in annotated
-    ]
+    unread = _reject_unread(library, read, errors)
     notes = [
         *_describe_reading(read, calls),
         *describe_renaming([row["label"] for row in read.rows], renames),
@@ -172,6 +164,18 @@ def segment_corpus(
         return segmentation
     audio_progress = scale_progress(progress, 1 - 2 * share)
     return check_audio(segmentation, segments, threads, audio_progress)
+
+
+def _reject_unread(
+    library: Library, annotations: CorpusAnnotations, errors: Errors
+) -> list[Reject]:
+    """Return rejects of unreadable recordings that no row names; those with rows have rejects."""
+    annotated = {row["path"] for row in annotations.rows}
+    return [
+        Reject(str(library.root / path), None, str(error).removeprefix(f"{path}: "))
+        for path, error in errors.items()
+        if path not in annotated
+    ]
 
 
 def _describe_reading(annotations: CorpusAnnotations, calls: Spans) -> list[str]:
@@ -323,18 +327,23 @@ def make_calls(
             "annotation_file": annotation["annotation_file"],
             "annotation_row": annotation["annotation_row"],
         }
-        cells = other_cells(annotation)
-        if annotation["label"] != label:
-            cells["label_written"] = annotation["label"]
-        for name, value in cells.items():
-            # A column of the file must not replace one of ours.
-            while name in row or name in SEGMENT_COLUMNS:
-                name += "_annotated"
-            row[name] = value
+        _add_other_cells(row, annotation)
         rows.append(row)
     rows.sort(key=itemgetter("path", "start_s", "end_s", "label"))
     calls = Spans.from_rows(rows, CALL_COLUMNS, root=root, source=str(root))
     return calls, rejects
+
+
+def _add_other_cells(row: Row, annotation: Row) -> None:
+    """Add to a call the other cells of its annotation, and the label there if it has another."""
+    cells = other_cells(annotation)
+    if annotation["label"] != row["label"]:
+        cells["label_written"] = annotation["label"]
+    for name, value in cells.items():
+        # A column of the file must not replace one of ours.
+        while name in row or name in SEGMENT_COLUMNS:
+            name += "_annotated"
+        row[name] = value
 
 
 def _find_span(annotation: Row, recording: Recording) -> tuple[float, float]:
@@ -473,13 +482,7 @@ def check_audio(
     kept = segmentation.segments.take(readable)
     groups = find_duplicates(checksums, kept["recording"])
     notes = [*segmentation.notes, *damage_notes]
-    total = count_text(len(segments), "segment")
-    silent = sum(peak == 0 for peak in peaks)
-    clipped = sum(peak >= 1 for peak in peaks)
-    if silent:
-        notes.append(f"{silent:,} of {total} silent")
-    if clipped:
-        notes.append(f"{clipped:,} of {total} at full scale: may be clipped")
+    notes += _describe_peaks(peaks, len(segments))
     notes += describe_duplicates(groups, kept["segment"], "audio")
     grouped = kept.frame.select(
         pl.Series("group", groups), "segment", "recording", "label"
@@ -491,6 +494,17 @@ def check_audio(
         notes=notes,
         duplicates=grouped.filter(pl.col("group") != NO_GROUP).rows(),
     )
+
+
+def _describe_peaks(peaks: Sequence[float], segment_count: int) -> Iterator[str]:
+    """Yield notes on readable segments that are silent or at full scale, of all segments."""
+    total = count_text(segment_count, "segment")
+    silent = sum(peak == 0 for peak in peaks)
+    clipped = sum(peak >= 1 for peak in peaks)
+    if silent:
+        yield f"{silent:,} of {total} silent"
+    if clipped:
+        yield f"{clipped:,} of {total} at full scale: may be clipped"
 
 
 def describe_minimum(segmentation: Segmentation) -> str:

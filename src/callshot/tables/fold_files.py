@@ -109,25 +109,7 @@ def read_reference_scores(
     for row in rows:
         row["corpus"] = row.get("corpus", "")
         row["scoring"] = row.get("scoring") or "all"
-    choices = {
-        "kind": BASELINE_KINDS,
-        "metric": RANKING_METRICS,
-        "scoring": SCORINGS,
-        "corpus": [*corpora, ""],
-        "encoder": [*sorted(encoders), ""],
-    }
-    for column, allowed in choices.items():
-        cells = [row[column] for row in rows]
-        is_other = [cell not in allowed for cell in cells]
-        listed = ", ".join(choice or "nothing" for choice in allowed)
-        check_rows(path, column, is_other, f"one of {listed}", cells)
-    names = [row["name"] for row in rows]
-    is_taken = [name.strip() in {*encoders, ""} for name in names]
-    check_rows(path, "name", is_taken, "a name that no encoder of the study has", names)
-    values = [row["value"] for row in rows]
-    is_wrong = [not _is_share(value) for value in values]
-    check_rows(path, "value", is_wrong, "a number from 0 to 1", values)
-
+    _check_references(path, rows, corpora, encoders)
     row_of_key = {}
     for number, row in enumerate(rows, 1):
         key = tuple(row[name] for name in REFERENCE_KEY)
@@ -146,6 +128,30 @@ def read_reference_scores(
                 reference = {**row, "corpus": corpus, "value": float(row["value"])}
                 references.append(reference | NOT_RESAMPLED)
     return pl.DataFrame(references, schema=dict(BASELINES))
+
+
+def _check_references(
+    path: Path, rows: Rows, corpora: Collection[str], encoders: Collection[str]
+) -> None:
+    """Raise InputError for the first cell of reference scores that is not what it must be."""
+    choices = {
+        "kind": BASELINE_KINDS,
+        "metric": RANKING_METRICS,
+        "scoring": SCORINGS,
+        "corpus": [*corpora, ""],
+        "encoder": [*sorted(encoders), ""],
+    }
+    for column, allowed in choices.items():
+        cells = [row[column] for row in rows]
+        is_other = [cell not in allowed for cell in cells]
+        listed = ", ".join(choice or "nothing" for choice in allowed)
+        check_rows(path, column, is_other, f"one of {listed}", cells)
+    names = [row["name"] for row in rows]
+    is_taken = [name.strip() in {*encoders, ""} for name in names]
+    check_rows(path, "name", is_taken, "a name that no encoder of the study has", names)
+    values = [row["value"] for row in rows]
+    is_wrong = [not _is_share(value) for value in values]
+    check_rows(path, "value", is_wrong, "a number from 0 to 1", values)
 
 
 def _is_share(text: str) -> bool:

@@ -143,6 +143,16 @@ def read_windows(
             readers, _, notes = read_hoplite(source)
             return readers, notes
         return read_analyzer(source), []
+    return _read_array_windows(source, times, window_s, hop_s), []
+
+
+def _read_array_windows(
+    source: Path, times: Path | None, window_s: float | None, hop_s: float | None
+) -> WindowReaders:
+    """Return readers of the windows in an array, whose times are given or in a file.
+
+    With `window_s` the array is of one recording, otherwise the file names the recordings.
+    """
     vectors = _read_array(source)
     if window_s is not None:
         if times is not None:
@@ -152,7 +162,7 @@ def read_windows(
         check_range("hop", hop_s, *TIMES_S, "s")
         start_s = np.arange(len(vectors), dtype=np.float64) * hop_s
         windows = make_windows(start_s, start_s + window_s, vectors)
-        return {source.stem: lambda: windows}, []
+        return {source.stem: lambda: windows}
     path = times or source.with_suffix(".csv")
     if hop_s is not None or not path.exists():
         raise OptionError(
@@ -170,7 +180,7 @@ def read_windows(
     for name in names.unique(maintain_order=True):
         is_inside = (names == name).to_numpy()
         readers[name] = partial(all_windows.__getitem__, is_inside)
-    return readers, []
+    return readers
 
 
 def find_kind(kind: str, source: Path) -> str:

@@ -98,18 +98,7 @@ def read_hoplite(source: Path) -> tuple[WindowReaders, pl.DataFrame, list[str]]:
             f"{source}: expected a perch-hoplite database, a folder with {SQLITE_NAME}; got none"
         )
     with _open_database(path) as database:
-        tables = {str(name) for (name,) in database.execute(TABLE_QUERY)}
-        if OLD_TABLE in tables:
-            raise InputError(
-                f"{path}: a database of perch-hoplite 0.1; migrate it to version 1.0 with "
-                "perch-hoplite's notebook 99_migrate_db.ipynb"
-            )
-        if not tables >= TABLES:
-            listed = printable(", ".join(sorted(tables)[:8])) or "none"
-            raise InputError(
-                f"{path}: expected the tables of perch-hoplite "
-                f"({', '.join(sorted(TABLES))}), got {listed}"
-            )
+        _check_tables(path, database)
         recordings = database.execute(RECORDING_QUERY).fetchall()
         window_rows = database.execute(WINDOW_QUERY).fetchall()
         annotation_rows = database.execute(POSITIVE_QUERY).fetchall()
@@ -134,6 +123,22 @@ def read_hoplite(source: Path) -> tuple[WindowReaders, pl.DataFrame, list[str]]:
     for part in windows.filter(has_vector).partition_by("path", maintain_order=True):
         readers[part["path"][0]] = partial(_read_vectors, path, index, part)
     return readers, annotations.with_columns(recording="path"), notes
+
+
+def _check_tables(path: Path, database: sqlite3.Connection) -> None:
+    """Raise InputError unless a database has the tables of perch-hoplite 1.0."""
+    tables = {str(name) for (name,) in database.execute(TABLE_QUERY)}
+    if OLD_TABLE in tables:
+        raise InputError(
+            f"{path}: a database of perch-hoplite 0.1; migrate it to version 1.0 with "
+            "perch-hoplite's notebook 99_migrate_db.ipynb"
+        )
+    if not tables >= TABLES:
+        listed = printable(", ".join(sorted(tables)[:8])) or "none"
+        raise InputError(
+            f"{path}: expected the tables of perch-hoplite "
+            f"({', '.join(sorted(TABLES))}), got {listed}"
+        )
 
 
 def _name_recordings(recordings: Sequence[tuple[int, Any, Any]]) -> dict[int, str]:

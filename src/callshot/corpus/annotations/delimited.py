@@ -385,7 +385,21 @@ def _find_span(times: Mapping[str, float]) -> tuple[float, float]:
 
 
 def write(rows: Rows, path: Path) -> str:
-    """Return a CSV table; the file is in `recording`, or in `path` beside groups of files.
+    """Return a CSV table; the file is in `recording`, or in `path` beside groups of files."""
+    columns = _name_columns(rows, path)
+    table: list[list[Cell]] = [list(columns)]
+    for row in rows:
+        cells = dict(row)
+        if row["end_s"] is None:  # on the whole recording
+            cells["start_s"] = None
+        else:
+            cells |= {name: float(row[name]) for name in SECONDS}
+        table.append([cells.get(name) for name in columns.values()])
+    return format_csv(table)
+
+
+def _name_columns(rows: Rows, path: Path) -> dict[str, str]:
+    """Return the columns of a CSV table: their names there → their names in the rows.
 
     Without options, our own reader must find each column again, whatever extra columns are called.
     """
@@ -401,7 +415,7 @@ def write(rows: Rows, path: Path) -> str:
         )
     times = FRAMES if True in counts_frames else SECONDS
     extra = extra_columns(rows, (*times, "label"), path)
-    columns = {}  # name in the table → name in the rows
+    columns = {}
     if has_group:
         columns = {"path": "path", "recording": "recording"}
     elif True in names_file:
@@ -416,15 +430,7 @@ def write(rows: Rows, path: Path) -> str:
             f"{path}: the annotations count frames, but would be read as seconds, from their other "
             f"columns ({quote_names(extra)}); write them without these"
         )
-    table: list[list[Cell]] = [list(columns)]
-    for row in rows:
-        cells = dict(row)
-        if row["end_s"] is None:  # on the whole recording
-            cells["start_s"] = None
-        else:
-            cells |= {name: float(row[name]) for name in SECONDS}
-        table.append([cells.get(name) for name in columns.values()])
-    return format_csv(table)
+    return columns
 
 
 # Tried last: the header of any table may look like one of annotations.

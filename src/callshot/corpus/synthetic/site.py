@@ -297,7 +297,7 @@ def generate_recording(
             offset = first - begin  # in `noise` and `calls`
             background_of_call = noise[offset : offset + length]
             gain = _find_gain(call, sound, background_of_call, rate_hz)
-            covered = calls[offset : offset + samples.size]
+            covered = calls[offset : offset + samples.size]  # a view
             kept = samples[: covered.size]
             covered += np.float32(gain) * kept
         # No waiting call covers the samples before the first one of the next call.

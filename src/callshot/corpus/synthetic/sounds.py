@@ -679,25 +679,11 @@ def make_background(
     start_s = block * BLOCK_S
     end_s = start_s + BLOCK_S
     size = (BLOCK_S + FADE_S) * rate_hz
-    samples = np.zeros(size, np.float32)
-    white = random.standard_normal(size + 2, np.float32)
-    spectrum = white.view(np.complex64)
-    # The level of every sample between those of whole seconds, also of the end of the last one.
-    ramp = np.arange(rate_hz, dtype=np.float32)
-    ramp /= np.float32(rate_hz)
+    # Levels at whole seconds, also at the end of the last one.
     seconds = slice(start_s, end_s + FADE_S + 1)
-    for name, level_of_recording in conditions.levels.items():
-        level = level_of_recording[seconds]
-        if level.any():
-            noise = fft.irfft(spectrum * site.spectra[name], size)
-            rises = np.diff(level)
-            slopes = np.outer(rises, ramp)  # (seconds, samples of a second)
-            starts = level[:-1, None]
-            sample_levels = starts + slopes
-            noise *= sample_levels.ravel()
-            samples += noise
-
-    rain = conditions.levels["rain"][seconds]
+    levels = {name: level[seconds] for name, level in conditions.levels.items()}
+    samples = _make_noise(site, levels, size, random)
+    rain = levels["rain"]
     if rain.any():
         _add_drops(samples, rain, rate_hz, random)
     birds_hz = random.uniform(0.7, 1.4) * site.soundscape["birds_hz"]
@@ -719,6 +705,27 @@ def make_background(
             passing = _make_engine(engine, start_s, rate_hz)
             passing = passing.astype(np.float32)
             samples[: passing.size] += passing
+    return samples
+
+
+def _make_noise(
+    site: SyntheticSite, levels: Mapping[str, Samples], size: int, random: Random
+) -> Samples:
+    """Make noise of each kind, from the levels at whole seconds; in between they change evenly."""
+    samples = np.zeros(size, np.float32)
+    white = random.standard_normal(size + 2, np.float32)
+    spectrum = white.view(np.complex64)
+    ramp = np.arange(site.rate_hz, dtype=np.float32)
+    ramp /= np.float32(site.rate_hz)
+    for name, level in levels.items():
+        if level.any():
+            noise = fft.irfft(spectrum * site.spectra[name], size)
+            rises = np.diff(level)
+            slopes = np.outer(rises, ramp)  # (seconds, samples of a second)
+            starts = level[:-1, None]
+            sample_levels = starts + slopes
+            noise *= sample_levels.ravel()
+            samples += noise
     return samples
 
 
