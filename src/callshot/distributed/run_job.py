@@ -266,26 +266,10 @@ class JobRun:
             for number, state, value in reports:
                 yield from self._finish_item(number, state, value, worker)
         elif isinstance(error, KilledWorker):
-            for number in task.numbers:
-                if task.is_alone:
-                    name = self.job.names[number]
-                    yield self._leave_out(
-                        number,
-                        f"{name}: ended every process that worked on it alone (a crash, or too "
-                        "little memory)",
-                    )
-                else:
-                    self.usage.retries += 1
-                    self.suspects.append(number)
+            yield from self._suspect_items(task)
         elif isinstance(error, OpeningFailed):
             address, reason = error.args
-            self.failed[address] = reason
-            self.usage.given_up[address] = reason
-            if self.failed.keys() >= set(self.addresses):
-                raise ClusterError(
-                    f"{self.job.kind}: worker {address}: {reason}; every worker failed like "
-                    f"this, {MAX_OPENINGS} times"
-                )
+            self._give_up_worker(address, reason)
             self.usage.retries += 1
             self._submit([replace(task, workers=self._others(address))])
         elif isinstance(error, WorkerUnfit):
@@ -299,6 +283,30 @@ class JobRun:
                 f"({type(error).__name__}: {error_reason(error)}); "
                 "install the same version of callshot on all workers"
             ) from error
+
+    def _suspect_items(self, task: _Task) -> Iterator[Outcome]:
+        """Have items whose processes died tried alone; yield the outcome of one that was alone."""
+        for number in task.numbers:
+            if task.is_alone:
+                name = self.job.names[number]
+                yield self._leave_out(
+                    number,
+                    f"{name}: ended every process that worked on it alone (a crash, or too "
+                    "little memory)",
+                )
+            else:
+                self.usage.retries += 1
+                self.suspects.append(number)
+
+    def _give_up_worker(self, address: str, reason: str) -> None:
+        """Note a worker that cannot open what the job needs; ClusterError if it was the last."""
+        self.failed[address] = reason
+        self.usage.given_up[address] = reason
+        if self.failed.keys() >= set(self.addresses):
+            raise ClusterError(
+                f"{self.job.kind}: worker {address}: {reason}; every worker failed like "
+                f"this, {MAX_OPENINGS} times"
+            )
 
     def _finish_item(
         self, number: int, state: str, value: Any, worker: str
