@@ -143,7 +143,7 @@ class LabelledVectors:
         # class again, without the examples of this recording.
         for recording in (None, *np.unique(recording_of_row)):
             inside = np.ones(len(self.vectors), bool)
-            own_rows = rows[:0]
+            own_rows = rows[:0]  # none
             if recording is not None:
                 inside = self.recording == recording
                 own_rows = rows[recording_of_row == recording]
@@ -187,27 +187,35 @@ def gain_of_one_more(data: LabelledVectors) -> FloatArray:
         spaced = np.linspace(0, count - 1, MAX_LEFT_OUT).round()
         positions = np.unique(spaced).astype(np.int64)
         left_out = rows[positions]
-        # The evidence for the other classes stays as it was; (examples, 1).
-        others = data.evidence.copy()
-        others[:, number] = -np.inf
-        other_class = others.argmax(axis=1)[:, None]
-        best_of_others = others.max(axis=1)[:, None]
-        # How each example is named without each that is left out, (examples, left out).
-        evidence = data.evidence_for(number, left_out)
-        is_ahead = evidence > best_of_others
-        is_tie = evidence == best_of_others
-        wins_ties = number < other_class
-        wins = is_ahead | (is_tie & wins_ties)
-        named_without = np.where(wins, number, other_class)
-        # An example never supports a class in its own recording: nothing changes there.
-        is_same_recording = data.recording[:, None] == data.recording[left_out]
-        named_without = np.where(is_same_recording, named[:, None], named_without)
+        named_without = _name_without(data, number, left_out)
         stays_right = named_without == data.label[:, None]
         changes = is_right[:, None].astype(int) - stays_right
         losses = share @ changes  # of mean recall, for each that is left out
         mean_loss = losses.mean()
         gains[number] = mean_loss * (count - 1) / (count + 1)
     return gains
+
+
+def _name_without(data: LabelledVectors, number: int, left_out: IntArray) -> IntArray:
+    """Return the class that each example gets if one example is left out, (examples, left out).
+
+    `left_out` are rows of examples of class `number`, one for each column.
+    """
+    # The evidence for the other classes stays as it was; (examples, 1).
+    evidence_for_others = data.evidence.copy()
+    evidence_for_others[:, number] = -np.inf
+    best_other = evidence_for_others.argmax(axis=1)[:, None]
+    highest_of_others = evidence_for_others.max(axis=1)[:, None]
+    evidence = data.evidence_for(number, left_out)
+    is_ahead = evidence > highest_of_others
+    is_tie = evidence == highest_of_others
+    wins_ties = number < best_other  # as argmax, which takes the first of equal ones
+    wins = is_ahead | (is_tie & wins_ties)
+    named = np.where(wins, number, best_other)
+    # An example never supports a class in its own recording: nothing changes there.
+    is_same_recording = data.recording[:, None] == data.recording[left_out]
+    named_with_all = data.evidence.argmax(axis=1)[:, None]
+    return np.where(is_same_recording, named_with_all, named)
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,7 +267,8 @@ def expect_scan(
     classes = len(model.classes)
     recording = np.unique(model.examples.recording, return_inverse=True)[1]
     parts = FEW_PARTS if classes > MANY_CLASSES else max_parts
-    scores, is_hit = _test_examples(model, recording % parts, false_alarms_per_h)
+    part_of_example = recording % parts
+    scores, is_hit = _test_examples(model, part_of_example, false_alarms_per_h)
     is_tested = ~np.isnan(scores)
     tested_class = model.label[is_tested]
     tested_recording = recording[is_tested]
@@ -274,6 +283,7 @@ def expect_scan(
             detector, background, window_scores, medians, false_alarms_per_h
         )
         for number in np.unique(tested_class):
+            # Half of the calls are found with a threshold at the median of their scores.
             median_score = np.nanmedian(scores[model.label == number])
             count = int(np.sum(window_scores[:, number] >= median_score))
             costs[number] = predict_rate(count, background.hours)
@@ -398,7 +408,7 @@ def similar_pairs(model: Model) -> pl.DataFrame:
     squares = np.einsum("nd,nd->n", deviation, deviation)
     sums = np.bincount(model.label, squares)
     within = np.asarray(sums / model.counts)  # mean square of each class
-    first, second = np.triu_indices(len(model.classes), 1)
+    first, second = np.triu_indices(len(model.classes), 1)  # in the order of pdist
     distance = pdist(model.means)
     mean_within = (within[first] + within[second]) / 2
     names = pl.Series(model.classes, dtype=pl.String)

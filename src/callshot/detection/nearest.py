@@ -37,7 +37,12 @@ from callshot.detection.background import (
     find_event_thresholds,
     split_background,
 )
-from callshot.detection.index.index_files import Index, read_span, span_paths
+from callshot.detection.index.index_files import (
+    Index,
+    IndexedRecording,
+    read_span,
+    span_paths,
+)
 from callshot.detection.index.windows import SILENCE_DBFS
 from callshot.detection.model import Model
 from callshot.detection.verdicts import Calibration
@@ -63,7 +68,8 @@ class Site:
     """How windows of some recordings are compared, and the mean of their quiet windows.
 
     scale       (dimensions,), the standard deviation of the root of each value of a vector
-    background  (dimensions,), mean of the scaled roots of `quiet` windows
+    background  (dimensions,), mean of the scaled roots of quiet windows
+    quiet       how many windows that is the mean of
     """
 
     scale: FloatArray
@@ -113,7 +119,7 @@ def measure_site(index: Index, examples: FloatMatrix) -> Site:
     total = max(1, len(index))
     # The sample has every `step`-th window, and every `quiet_step`-th quiet window.
     step = math.ceil(total / MAX_SAMPLE)
-    quiet_total = round(total * QUIET_SHARE + 1)
+    quiet_total = round(total * QUIET_SHARE + 1)  # never 0
     quiet_step = math.ceil(quiet_total / MAX_SAMPLE)
     count = 0
     quiet_count = 0
@@ -122,22 +128,12 @@ def measure_site(index: Index, examples: FloatMatrix) -> Site:
     quiet_sum = np.zeros(index.settings.dimension)
     for recording in index.recordings:
         with suppress(InputError):  # which the scan reports
-            parts = [
-                read_span(path, index.settings, verify=False)
-                for path in span_paths(index.folder, recording)
-            ]
-            levels = np.concatenate([part["rms_dbfs"] for part in parts])
-            vectors = [part["vector"] for part in parts]
-            audible = np.flatnonzero(~(levels <= SILENCE_DBFS))  # also NaN
-            sample = select_rows(vectors, audible[::step])
-            roots = find_roots(sample)
+            roots, quiet_roots = _sample_roots(index, recording, step, quiet_step)
             root_sum += roots.sum(axis=0)
             square_sum += np.einsum("nd,nd->d", roots, roots)
             count += len(roots)
-            quiet = find_quiet(levels, audible)[::quiet_step]
-            quiet_sample = select_rows(vectors, quiet)
-            quiet_sum += find_roots(quiet_sample).sum(axis=0)
-            quiet_count += len(quiet)
+            quiet_sum += quiet_roots.sum(axis=0)
+            quiet_count += len(quiet_roots)
     mean = root_sum / max(1, count)
     mean_square = square_sum / max(1, count)
     window_variance = np.maximum(mean_square - mean**2, 0.0)
@@ -148,6 +144,25 @@ def measure_site(index: Index, examples: FloatMatrix) -> Site:
     quiet_mean = quiet_sum / max(1, quiet_count)
     background = quiet_mean / scale
     return Site(scale, background, quiet_count)
+
+
+def _sample_roots(
+    index: Index, recording: IndexedRecording, step: int, quiet_step: int
+) -> tuple[FloatArray, FloatArray]:
+    """Return the roots of every `step`-th window, and of every `quiet_step`-th quiet window.
+
+    Silent windows of the recording are not counted.
+    """
+    parts = [
+        read_span(path, index.settings, verify=False)
+        for path in span_paths(index.folder, recording)
+    ]
+    levels = np.concatenate([part["rms_dbfs"] for part in parts])
+    vectors = [part["vector"] for part in parts]
+    audible = np.flatnonzero(~(levels <= SILENCE_DBFS))  # also NaN
+    sample = select_rows(vectors, audible[::step])
+    quiet = find_quiet(levels, audible)[::quiet_step]
+    return find_roots(sample), find_roots(select_rows(vectors, quiet))
 
 
 def find_quiet(levels: FloatMatrix, rows: IntArray) -> IntArray:
@@ -267,9 +282,10 @@ class Limits:
 class NearestMeanDetector:
     """What decides whether a window has a call, and of which class.
 
+    site        how windows are compared: vectors become scaled roots (`Site.transform`)
     means       of the scaled roots of the examples of each class, classes × dimensions
-    others      means of the scaled roots of what is no call: the known background, then rejected
-                detections
+    others      means of the scaled roots of what is no call, (0 to 2, dimensions): of the known
+                background, then of rejected detections, as far as there are any
     thresholds  the score that a window of each class must exceed
     curves      from scores to probabilities, by class, where there are verdicts
     known       how many windows are known to have no calls
@@ -315,17 +331,10 @@ class NearestMeanDetector:
         found = first_found  # class of each window
         scores = first_scores
         for _ in range(self.passes):
-            present = np.unique(found[found != BACKGROUND])
+            present = np.unique(found[found != BACKGROUND])  # classes
             if len(present) == 0:
                 break
-            means = self.means.copy()
-            for number in present:
-                vectors = select_rows(parts, np.flatnonzero(found == number))
-                total = np.zeros(self.means.shape[1])
-                for block in split_blocks([vectors]):  # to save memory
-                    total += self.site.transform(block).sum(axis=0)
-                mean_here = total / len(vectors)
-                means[number] = (self.means[number] + mean_here) / 2
+            means = self._move_means(parts, found)
             next_found, next_scores = self.search_once(parts, means)
             is_by_moved_mean = np.isin(next_found, present)
             previous = found
@@ -334,6 +343,21 @@ class NearestMeanDetector:
             if (found == previous).all():
                 break
         return found, scores, first_scores
+
+    def _move_means(
+        self, parts: Sequence[FloatMatrix], class_of_window: IntArray
+    ) -> FloatArray:
+        """Return the means, those of classes with windows half-way to the mean of these windows."""
+        means = self.means.copy()
+        for number in np.unique(class_of_window[class_of_window != BACKGROUND]):
+            rows = np.flatnonzero(class_of_window == number)
+            vectors = select_rows(parts, rows)
+            total = np.zeros(self.means.shape[1])
+            for block in split_blocks([vectors]):  # to save memory
+                total += self.site.transform(block).sum(axis=0)
+            mean_here = total / len(vectors)
+            means[number] = (self.means[number] + mean_here) / 2
+        return means
 
     def search_once(
         self, parts: Sequence[FloatMatrix], means: FloatArray
@@ -361,7 +385,7 @@ class NearestMeanDetector:
         """Return the class of each window of known background, or BACKGROUND, and scores.
 
         Background is in parts. For each, the mean of known background, the first of `others`, is
-        measured on the other parts.
+        measured on the other parts. The detector must be made with this background.
         """
         vectors = background.vectors
         class_of_window = np.full(len(vectors), BACKGROUND)
@@ -390,8 +414,9 @@ class NearestMeanDetector:
         lowered = replace(self, thresholds=self.thresholds / 2)
         class_of_window, scores = lowered.search_held_out(background)
         reached = find_event_thresholds(class_of_window, scores, background, allowed)
-        raised = np.maximum(lowered.thresholds, reached)
-        return replace(self, thresholds=np.minimum(self.thresholds, raised))
+        at_least_half = np.maximum(lowered.thresholds, reached)
+        thresholds = np.minimum(self.thresholds, at_least_half)  # never higher than now
+        return replace(self, thresholds=thresholds)
 
 
 def make_nearest_detector(model: Model, site: Site) -> NearestMeanDetector:

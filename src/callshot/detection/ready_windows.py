@@ -42,7 +42,7 @@ from callshot.detection.index.windows import SILENCE_DBFS
 from callshot.detection.nearest import find_quiet, find_roots
 from callshot.encoders.windows import Float32Array
 from callshot.errors import InputError
-from callshot.records import FloatArray
+from callshot.records import FloatArray, IntArray
 
 COMPONENTS = 64
 CANDIDATES = 4096
@@ -54,6 +54,8 @@ TOUCH_S = 1e-3  # windows that are closer touch
 TINY = np.finfo(np.float64).tiny
 
 FloatMatrix = NDArray[np.floating]
+# By recording: start and end, in seconds, of spans that somebody has answered already
+Answered = Mapping[str, Sequence[tuple[float, float]]]
 
 
 class Part(NamedTuple):
@@ -130,7 +132,7 @@ def measure_space(parts: Sequence[Rows]) -> Space:
     quiet = []
     for rows in parts:
         levels = np.array(rows["rms_dbfs"])
-        audible = np.flatnonzero(~(levels <= SILENCE_DBFS))[::step]
+        audible = np.flatnonzero(~(levels <= SILENCE_DBFS))[::step]  # also NaN
         vectors = rows["vector"]
         quiet_rows = find_quiet(levels, audible)
         samples.append(vectors[audible])
@@ -219,7 +221,7 @@ class ReadyWindows:
     def _find_new(
         self, name: str, settings: IndexSettings
     ) -> dict[str, tuple[str, Rows]]:
-        """Return recording and rows of the files of windows of a recording that are new, by name.
+        """Return the new files of windows of a recording: by file name, the recording and its rows.
 
         A recording of which the index has all windows is then finished.
         """
@@ -234,7 +236,8 @@ class ReadyWindows:
             self.finished.add(name)
             files = list(entry.spans)
             own = {file for file, part in known.items() if part.recording == name}
-            for file in own - {*files}:  # of the first try to read a damaged file
+            # A damaged recording was first read whole; its files are then others.
+            for file in own - {*files}:
                 del known[file]
         else:
             files = []
@@ -257,7 +260,7 @@ class ReadyWindows:
         Of windows that share as much, it is the one whose middle is nearest to that of the span.
         """
         best = None
-        highest = (0.0, 0.0)
+        highest_rank = (0.0, 0.0)
         for part in self.parts:
             if part.recording != name:
                 continue
@@ -273,81 +276,108 @@ class ReadyWindows:
             window_s = float(part.end_s[row] - part.start_s[row])
             shorter_s = min(end_s - start_s, window_s)
             has_half = 2 * shared_s[row] >= shorter_s
-            if has_half and rank > highest:
+            if has_half and rank > highest_rank:
                 best = part.rows["vector"][row]
-                highest = rank
+                highest_rank = rank
         return best
 
     def rank(
         self,
         examples: FloatMatrix,
-        others: FloatMatrix,
-        answered: Mapping[str, Sequence[tuple[float, float]]],
+        other_sounds: FloatMatrix,
+        answered: Answered,
     ) -> list[FoundWindow]:
         """Return windows by falling similarity to examples.
 
-        The score of a window z is |z − o|² − |z − c|²: c is the mean of `examples`, o that of
-        `others`, sounds that are not what is looked for, with the background of the recordings as
-        BACKGROUND_WEIGHT sounds more; both are (vectors, dimensions). Windows that overlap a span
-        in `answered`, start and end in seconds by recording, are left out.
+        `other_sounds` are not what is looked for; both are (vectors, dimensions). The score of a
+        window z is |z − o|² − |z − c|²: c is the mean of the examples, o that of the other sounds
+        and of the background of the recordings, which counts like BACKGROUND_WEIGHT sounds. The
+        share of a window is how far it is on the way from the background to c. Windows that overlap
+        a span in `answered` are left out.
         """
-        space, known = self._state
-        parts = list(known.values())
+        space, parts = self.sketches
         if space is None or not parts:
             return []
-        mean = space.transform(examples).mean(axis=0, dtype=np.float64)
-        total = BACKGROUND_WEIGHT * space.background
-        total += space.transform(others).sum(axis=0, dtype=np.float64)
-        other = total / (BACKGROUND_WEIGHT + len(others))
+        example_mean = space.transform(examples).mean(axis=0, dtype=np.float64)
+        other_sum = BACKGROUND_WEIGHT * space.background
+        other_sum += space.transform(other_sounds).sum(axis=0, dtype=np.float64)
+        other_mean = other_sum / (BACKGROUND_WEIGHT + len(other_sounds))
         # |z − o|² − |z − c|² = 2 z · (c − o) + |o|² − |c|²
-        direction = 2 * (mean - other)
-        offset = other @ other - mean @ mean
-        sketch_direction = np.asarray(space.components @ direction, np.float32)
-
-        # Scores of sketches choose candidates, numbered through all parts one after another.
-        parts_of_scores = []
-        for part in parts:
-            scores = part.sketch @ sketch_direction
-            for start_s, end_s in answered.get(part.recording, ()):
-                overlaps = (part.start_s < end_s) & (part.end_s > start_s)
-                scores[overlaps] = -np.inf
-            is_silent = part.rms_dbfs <= SILENCE_DBFS
-            scores[is_silent] = -np.inf
-            parts_of_scores.append(scores)
-        approximate = np.concatenate(parts_of_scores)
-        candidates = np.flatnonzero(approximate > -np.inf)
-        if len(candidates) > CANDIDATES:
-            highest = np.argpartition(-approximate, CANDIDATES)[:CANDIDATES]
-            candidates = np.sort(highest)
-
-        # Scores of whole vectors rank the candidates.
-        lengths = [len(part.start_s) for part in parts]
-        first_numbers = np.cumsum([0, *lengths])
-        part_of_candidate = np.searchsorted(first_numbers, candidates, "right") - 1
-        towards_mean = mean - space.background
-        square_length = max(float(towards_mean @ towards_mean), TINY)
-        found = []
-        for number in np.unique(part_of_candidate):
-            part = parts[number]
-            candidates_of_part = candidates[part_of_candidate == number]
-            rows = candidates_of_part - first_numbers[number]
-            vectors = part.rows["vector"][rows]
-            scaled = space.transform(vectors)
-            exact = scaled @ direction + offset
-            above_background = scaled - space.background
-            shares = above_background @ towards_mean / square_length
-            for row, score, share in zip(rows, exact, shares, strict=True):
-                window = FoundWindow(
-                    recording=part.recording,
-                    start_s=float(part.start_s[row]),
-                    end_s=float(part.end_s[row]),
-                    score=float(score),
-                    share=float(share),
-                )
-                found.append(window)
+        direction = 2 * (example_mean - other_mean)
+        offset = other_mean @ other_mean - example_mean @ example_mean
+        # The offset is the same for all windows, so candidates do not depend on it.
+        candidates = _choose_candidates(space, parts, direction, answered)
+        found = _score_exactly(
+            space, parts, candidates, direction, offset, example_mean
+        )
         return sorted(
             found, key=lambda window: (-window.score, window.recording, window.start_s)
         )
+
+
+def _choose_candidates(
+    space: Space, parts: Sequence[Part], direction: FloatArray, answered: Answered
+) -> IntArray:
+    """Return at most CANDIDATES windows whose sketches are farthest in a direction.
+
+    Windows are numbered through all parts one after another; the result is in this order. Silent
+    windows, and those that overlap a span in `answered`, are left out.
+    """
+    sketch_direction = np.asarray(space.components @ direction, np.float32)
+    scores_of_parts = []
+    for part in parts:
+        scores = part.sketch @ sketch_direction
+        for start_s, end_s in answered.get(part.recording, ()):
+            overlaps = (part.start_s < end_s) & (part.end_s > start_s)
+            scores[overlaps] = -np.inf
+        is_silent = part.rms_dbfs <= SILENCE_DBFS
+        scores[is_silent] = -np.inf
+        scores_of_parts.append(scores)
+    approximate = np.concatenate(scores_of_parts)
+    candidates = np.flatnonzero(approximate > -np.inf)
+    if len(candidates) > CANDIDATES:
+        highest = np.argpartition(-approximate, CANDIDATES)[:CANDIDATES]
+        candidates = np.sort(highest)
+    return candidates
+
+
+def _score_exactly(
+    space: Space,
+    parts: Sequence[Part],
+    candidates: IntArray,
+    direction: FloatArray,
+    offset: float,
+    example_mean: FloatArray,
+) -> list[FoundWindow]:
+    """Return candidates, as `_choose_candidates` numbers them, with score and share.
+
+    Whole vectors are read from the disk. The score of one is its product with the direction, plus
+    the offset; its share is 0 at the background and 1 at the mean of the examples.
+    """
+    lengths = [len(part.start_s) for part in parts]
+    first_numbers = np.cumsum([0, *lengths])
+    part_of_candidate = np.searchsorted(first_numbers, candidates, "right") - 1
+    towards_mean = example_mean - space.background
+    square_length = max(float(towards_mean @ towards_mean), TINY)
+    found = []
+    for number in np.unique(part_of_candidate):
+        part = parts[number]
+        candidates_of_part = candidates[part_of_candidate == number]
+        rows = candidates_of_part - first_numbers[number]
+        scaled = space.transform(part.rows["vector"][rows])
+        scores = scaled @ direction + offset
+        above_background = scaled - space.background
+        shares = above_background @ towards_mean / square_length
+        for row, score, share in zip(rows, scores, shares, strict=True):
+            window = FoundWindow(
+                recording=part.recording,
+                start_s=float(part.start_s[row]),
+                end_s=float(part.end_s[row]),
+                score=float(score),
+                share=float(share),
+            )
+            found.append(window)
+    return found
 
 
 def choose_different(windows: Iterable[FoundWindow], count: int) -> list[FoundWindow]:
@@ -407,10 +437,10 @@ def sample_windows(space: Space, parts: list[Part], count: int = MAX_SOUNDS) -> 
             distance = np.linalg.norm(sketch - sketch.mean(axis=0), axis=1)
             farthest_first = rows[np.argsort(-distance, kind="stable")]
             far = farthest_first[: quota // 2]
-            others = np.setdiff1d(rows, far)
-            spaced = np.linspace(0, len(others) - 1, quota - len(far)).round()
+            remaining = np.setdiff1d(rows, far)
+            spaced = np.linspace(0, len(remaining) - 1, quota - len(far)).round()
             positions = spaced.astype(int)
-            rows = np.union1d(far, others[positions])
+            rows = np.union1d(far, remaining[positions])
         names += [part.recording] * len(rows)
         starts_s.append(part.start_s[rows])
         ends_s.append(part.end_s[rows])
@@ -447,7 +477,7 @@ def choose_greedily(
     """Choose rows of `cover`, each next the one that adds most; return them and what each adds.
 
     cover     how much a row covers of each thing, rows × things
-    covered   how much of each thing is covered at the start
+    covered   how much of each thing is covered at the start; it is not changed
     distance  of each thing, how much there is to cover; rows and things must be the same. If given,
               every second row is the one that is covered least so far
 
@@ -484,7 +514,9 @@ def order_recordings(sounds: Sounds, cover: Float32Array) -> dict[str, float]:
     `cover` is that of `measure_cover`. Each next recording is the one that adds most.
     """
     # Sounds are sorted by recording; the cover of a recording is that of its best sound.
-    names, first_sounds = np.unique(sounds.recording, return_index=True)
+    names, first_sounds = np.unique(
+        sounds.recording, return_index=True
+    )  # first of each
     cover_of_recording = np.maximum.reduceat(cover, first_sounds, axis=0)
     nothing = np.zeros(cover.shape[1], np.float32)
     rows, gains = choose_greedily(cover_of_recording, nothing, len(names))
