@@ -67,7 +67,10 @@ def length_of(place: Mapping[str, Any]) -> float:
 
 
 def find_same_call(calls: Iterable[Box], place: Mapping[str, Any]) -> Box | None:
-    """Return the first call like `place` that shares half of the shorter of the two with it."""
+    """Return the first call with the recording and label of `place` that overlaps it by half.
+
+    That is half of the shorter of the two. Return None if there is none.
+    """
     for box in calls:
         if (box["recording"], box["label"]) != (place["recording"], place["label"]):
             continue

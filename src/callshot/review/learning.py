@@ -107,8 +107,9 @@ def learn_review_files(
     notes = list(results.notes)
     for group, rows in _group_decided(results):
         if model is not None:
+            # Models can be merged if settings and encoder, with its band, are the same.
             options = options.on_top_of(model.settings)
-            encoder = model.encoder  # with its band
+            encoder = model.encoder
         part = _learn_group(
             group,
             rows,
@@ -180,7 +181,10 @@ def _find_encoder(results: ReviewResults, review: Path) -> str:
 def _complete_options(
     options: LearningOptions, results: ReviewResults, base: Model | None
 ) -> LearningOptions:
-    """Return options with the background of a review, and settings of its model where none is."""
+    """Return options with the background that a review gives, and with the settings of `base`.
+
+    Settings that the options have stay. Without a model, they are those of the review.
+    """
     facts = results.facts
     is_labels = facts.get("kind") == LABELS
     if options.background == AUTO and is_labels and results.listened_s:
@@ -198,7 +202,10 @@ def _complete_options(
 
 
 def _find_gaps(results: ReviewResults) -> dict[str, tuple[Span, ...]]:
-    """Return the parts that were not listened to, of recordings that were in part."""
+    """Return the spans that nobody listened to, by recording.
+
+    Only recordings of which a part was listened to are there.
+    """
     files = RecordingFiles(results.roots)
     gaps_s = {}
     for name, listened_s in results.listened_s.items():
@@ -233,7 +240,10 @@ def _learn_group(
     embedding: EmbedOptions,
     progress: Progress,
 ) -> LearningResult:
-    """Learn a model of a group of decided calls; `source` are their file and its checksum."""
+    """Learn a model of the `rows` of a group of decided calls.
+
+    `source` are the file of these calls, which is named in the model, and its checksum.
+    """
     columns = BOX_COLUMNS if group.is_box else PLACE
     # Not in the folder of the review, which may be on a disk that cannot be written.
     with TemporaryDirectory(prefix="callshot-") as folder:
@@ -246,6 +256,7 @@ def _learn_group(
             )
         except InputError as error:  # which names a file that is soon gone
             raise InputError(str(error).replace(str(table), str(review))) from error
+    # Not the temporary table
     inputs = [
         (role, *source) if file == table.as_posix() else (role, file, checksum)
         for role, file, checksum in part.model.inputs

@@ -165,9 +165,10 @@ def add_undecided(
     reviewer: str,
     whose: str | None = None,
 ) -> ReviewResults:
-    """Return calls with all other annotations as they were; without rejected and split ones.
+    """Return the calls of `results` and all items without a verdict, labelled as in the source.
 
-    `whose` decisions count: all by default. Spans are as `reviewer` changed them.
+    Items that were split are left out: their parts are there. Only decisions of `whose` count, by
+    default those of all. Spans are as `reviewer` changed them.
     """
     rows = []
     split = set()
@@ -181,7 +182,8 @@ def add_undecided(
         if is_split:
             split.add(item)
             continue
-        # Parts of an item that somebody else split are not there.
+        # Parts of an item that only somebody else split are not there. Items come before their
+        # parts, so `split` is complete for them.
         parent = row["parent"]
         is_there = parent is None or whose is None or parent in split
         if not is_active[item] or not is_there:
@@ -239,7 +241,8 @@ def convert_review(
 ) -> tuple[ReviewResults, list[Path]]:
     """Write the confirmed calls of a review in one of EXPORTS; return them, and the files.
 
-    `recordings` is the folder of all recordings, which a format whose times run on needs.
+    `recordings` is the folder of all recordings, which a format whose times run on from one
+    recording to the next needs: those without calls count there too.
     """
     check_choice("to", format, EXPORTS)
     results = read_review(folder)
@@ -274,13 +277,14 @@ def pack_calls(results: ReviewResults, format: str) -> tuple[str, bytes]:
 
 def verify_review(folder: Path) -> Iterator[Finding]:
     """Yield the state of each file of a review; hidden files are left out."""
-    path = folder / JOURNAL
+    journal = folder / JOURNAL
+    prefix = f"{journal}: "
     try:
-        notes = [note.removeprefix(f"{path}: ") for note in read_review(folder).notes]
+        notes = [note.removeprefix(prefix) for note in read_review(folder).notes]
         state = "unverified" if notes else "ok"
-        yield Finding(path, state, *notes)
+        yield Finding(journal, state, *notes)
     except InputError as error:
-        yield Finding(path, "damaged", str(error).removeprefix(f"{path}: "))
+        yield Finding(journal, "damaged", str(error).removeprefix(prefix))
     for path in sorted(folder.rglob("*")):
         if not path.is_file() or path.name.startswith(".") or path.name == JOURNAL:
             continue
@@ -290,10 +294,10 @@ def verify_review(folder: Path) -> Iterator[Finding]:
             is_torn = path.name == TORN
             yield Finding(path, "quarantined" if is_torn else "not from callshot")
             continue
-        known = read_vector_facts(path.parent)
+        content = read_vector_facts(path.parent)
         if path.name == ADDRESS:
-            known, _ = read_address(path.parent)  # the port
-        if known is None:
+            content, _ = read_address(path.parent)  # the port
+        if content is None:
             yield Finding(path, "damaged", "remove it: the next review makes it again")
         else:
             yield Finding(path, "ok")

@@ -294,7 +294,7 @@ def listen(options: ServerOptions, earlier_port: int | None = None) -> socket.so
             listener.bind((host, port))
             listener.listen(100)
             return listener
-        except (OSError, OverflowError) as error:
+        except (OSError, OverflowError) as error:  # in use, forbidden; above 65535
             listener.close()
             reason = error
     raise OutputError(

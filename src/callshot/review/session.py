@@ -109,6 +109,8 @@ SHOWN = (
 class Session:
     """An open journal, what is in effect after its rows, and a worker beside the page.
 
+    `apply` puts a row into effect, and returns what it changed; `history` says what can be undone.
+
     changes  what each row of the journal changed, as `apply` returned it
     """
 
@@ -237,7 +239,7 @@ class Review(Session):
         self.why_no_scores = source.why_no_scores
         self.sample = draw_sample(source.items, SEED)
         self._ranks = pl.DataFrame()
-        self._ranks_of = -1  # version of scores
+        self._ranked_version = -1  # the `score_version` that the ranks are of
         self._pictures: dict[Any, Picture] = {}  # that suit a label
         self._score_worker = ThreadPoolExecutor(1, "callshot-scores")
         # The update of scores that was asked for and has not begun.
@@ -290,9 +292,10 @@ class Review(Session):
                         rate_hz=round(reader.recording.rate_hz),
                         channel_rule=files.channel_rule,
                     )
-                    starts_late = row["start_s"] > EDGE_S
-                    ends_early = row["end_s"] < reader.recording.duration_s - EDGE_S
-                    is_cut = starts_late != ends_early  # not a file of one call
+                    duration_s = reader.recording.duration_s
+                    is_at_start = row["start_s"] <= EDGE_S
+                    is_at_end = row["end_s"] >= duration_s - EDGE_S
+                    is_cut = is_at_start != is_at_end  # at both: a file of one call
                     if is_cut or np.abs(signal).max() >= FULL_SCALE:
                         clipped.append(row["row"])
         words = pl.concat_str("doubt", pl.lit(f" {CLIPPED}"))
@@ -305,7 +308,10 @@ class Review(Session):
     # Scores
 
     def list_confirmed(self, reviewer: str | None = None) -> dict[str, list[int]]:
-        """Return the items of the source that were confirmed, in a blind review by a reviewer."""
+        """Return the items of the source that were confirmed, by label.
+
+        In a blind review, with a `reviewer`, only those that this reviewer confirmed.
+        """
         with self.lock:
             decisions = self.decisions
             whose = reviewer if self.blind else None
@@ -331,7 +337,7 @@ class Review(Session):
     def ask_scores(self) -> Future[None]:
         """Ask for scores by the decisions as they are now; the future is done when they are there.
 
-        Updates that have not begun are one.
+        All requests before an update begins get the same one.
         """
         with self.lock:
             if self._queued_update is None:
@@ -442,6 +448,7 @@ class Review(Session):
             number = item if example < 0 else example - self.first_call
             self.check_item(number)
             label = self.items.frame["label"][number]
+        # Levels are measured on a small picture, so pictures of all sizes get the same ones.
         small = replace(picture, width=LEVEL_WIDTH, height=LEVEL_HEIGHT)
         if (label, small) not in self._pictures:
             self._pictures[label, small] = self._fit_label(small, label)
@@ -467,7 +474,7 @@ class Review(Session):
             margin_hz = BAND_MARGIN * (high_hz - low_hz)
             top_hz = high_hz + margin_hz
             low_hz = max(0.0, low_hz - margin_hz)
-            shortest_s = MIN_ROWS / (top_hz - low_hz)
+            shortest_s = MIN_ROWS / (top_hz - low_hz)  # for so many bins in the band
             window_s = max(picture.window_s, shortest_s)
             picture = replace(picture, min_hz=low_hz, max_hz=top_hz, window_s=window_s)
         clips = self._read_clips(sampled[:LEVEL_ITEMS])
@@ -510,15 +517,19 @@ class Review(Session):
             return {"total": len(ids), "ids": listed}
 
     def _rank_items(self) -> pl.DataFrame:
-        """Return the place of each item of the source among its label, 1 the best, and how many."""
-        if self._ranks_of != self.score_version:
+        """Return the ranks of all items of the source; they are kept until scores change.
+
+        A row has the `rank` of an item by score among those with its label, 1 for the highest, and
+        `rank_of`, how many of these have a score.
+        """
+        if self._ranked_version != self.score_version:
             score = pl.col("score")
             source = self.items.frame[: self.decisions.source_count]
             self._ranks = source.select(
                 rank=score.rank("min", descending=True).over("label"),
                 rank_of=score.count().over("label"),
             )
-            self._ranks_of = self.score_version
+            self._ranked_version = self.score_version
         return self._ranks
 
     def list_nearby(self, item: int, reviewer: str) -> list[Answer]:
@@ -723,6 +734,7 @@ class Review(Session):
         """
         scores = self.scores
         model = self.model
+        # Parts and added calls have no vector, but the item of the source that they come from does.
         row = int(self.items.frame["row"][item])
         labels = [self.items.frame["label"][item]]  # where there are no vectors
         if scores is not None:

@@ -132,7 +132,10 @@ class RecordingFiles:
             return reader.recording
 
     def read(self, name: str, start_s: float, end_s: float) -> Clip:
-        """Return the part of a span inside the recording: 1 to MAX_SAMPLES, 10 minutes at most."""
+        """Return the sound of a span, as far as it is in the recording.
+
+        It has at least one sample, at most MAX_SAMPLES, and at most MAX_SPAN_S.
+        """
         with self.open(name) as reader:
             recording = reader.recording
             rate_hz = max(1, round(recording.rate_hz))
@@ -278,7 +281,8 @@ def suggest_presets(clips: Sequence[Clip]) -> tuple[dict[str, dict[str, Any]], s
         )
         levels = [make_levels(clip, picture) for clip in clips]
         quiet = [np.quantile(level, LEVEL_QUANTILE) for level in levels]
-        floor_db = np.median(quiet or FLOOR_DB) // FLOOR_STEP_DB * FLOOR_STEP_DB
+        typical_db = np.median(quiet or FLOOR_DB)  # FLOOR_DB without clips
+        floor_db = typical_db // FLOOR_STEP_DB * FLOOR_STEP_DB
         floor_db = np.clip(floor_db, *FLOOR_RANGE_DB)
         presets[key] = {**COMMON, **settings, "floor_db": float(floor_db)}
     return presets, name
