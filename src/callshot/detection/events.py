@@ -170,26 +170,7 @@ def read_events(
     if recordings is None:
         rows, rejects, notes = _read_named(path, options)
     else:
-        library = recordings.library
-        if is_parquet:
-            read = CorpusAnnotations(library)
-            read.add(_read_parquet_rows(path, options), PurePosixPath(path.name))
-        else:
-            read = read_corpus_annotations(library, path, "auto", options)
-        rejects = [*read.rejects, *read.skipped_files]
-        notes = sorted(read.notes)
-        if check:
-            calls, call_rejects = make_calls(
-                read.rows,
-                dict(recordings.recordings),
-                dict(recordings.errors),
-                spell=str.strip,  # labels are kept, but for spaces
-                root=library.root,
-            )
-            rows = list(calls.rows())
-        else:
-            rows, call_rejects = _convert_times(read.rows, recordings)
-        rejects += call_rejects
+        rows, rejects, notes = _read_matched(path, recordings, options, check=check)
     events = []
     for row in rows:
         event = {
@@ -205,10 +186,40 @@ def read_events(
         except RowError as error:
             rejects.append(Reject(event["file"], event["row"], str(error)))
     if check:
-        # Without rows, a frame has no columns of its own.
+        # strict: without rows, a frame has no columns of PLACE.
         frame = events_frame(events).drop(PLACE, strict=False)
         return EventTable(frame, rejects, notes)
     return EventTable(pl.DataFrame(events, {**EVENTS, **PLACE}), rejects, notes)
+
+
+def _read_matched(
+    path: Path,
+    recordings: RecordingFolder,
+    annotation_options: AnnotationOptions,
+    *,
+    check: bool,
+) -> tuple[list[Row], Rejects, list[str]]:
+    """Read files and find the recording of each row; return rows, rejects and notes."""
+    library = recordings.library
+    if path.suffix.lower() == PARQUET:
+        read = CorpusAnnotations(library)
+        parquet_rows = _read_parquet_rows(path, annotation_options)
+        read.add(parquet_rows, PurePosixPath(path.name))
+    else:
+        read = read_corpus_annotations(library, path, "auto", annotation_options)
+    if check:
+        calls, call_rejects = make_calls(
+            read.rows,
+            dict(recordings.recordings),
+            dict(recordings.errors),
+            spell=str.strip,  # labels are kept, but for spaces
+            root=library.root,
+        )
+        rows = list(calls.rows())
+    else:
+        rows, call_rejects = _convert_times(read.rows, recordings)
+    rejects = [*read.rejects, *read.skipped_files, *call_rejects]
+    return rows, rejects, sorted(read.notes)
 
 
 def _read_named(
@@ -221,11 +232,11 @@ def _read_named(
         paths = [path]
         if path.is_dir():
             found = find_input_files(path)
-            paths = [file for file in found if recognise(file, annotation_options)]
+            paths = [one for one in found if recognise(one, annotation_options)]
         if not paths:
             refuse_labels(path, path)
             raise InputError(f"{path}: no file of events found")
-        files = [read_annotations(file, options=annotation_options) for file in paths]
+        files = [read_annotations(one, options=annotation_options) for one in paths]
     rejects = []
     notes = []
     for file in files:
@@ -317,7 +328,7 @@ def events_frame(rows: Iterable[Row]) -> Frame:
 def complete_events(frame: Frame) -> Frame:
     """Sort events by recording and time; put the columns of EVENTS first, null where missing."""
     check_columns("memory", frame.columns, REQUIRED)
-    lacking = dict.fromkeys(EVENTS.keys() - set(frame.columns))
+    lacking = dict.fromkeys(EVENTS.keys() - set(frame.columns))  # null columns
     others = [name for name in frame.columns if name not in EVENTS]
     complete = frame.with_columns(**lacking).select(*EVENTS, *others)
     typed = complete.cast(pl.Schema(EVENTS))

@@ -248,7 +248,10 @@ def _export_parquet(events: Frame, recordings: RecordingFolder | None) -> Files:
 
 
 def _find_stems(names: Iterable[str]) -> dict[str, str]:
-    """Return the names of recordings without suffix, where they stay different."""
+    """Return, by name of recording, the name without suffix, or whole if two would be the same.
+
+    Names that differ only in case are the same file on some systems.
+    """
     stems = {}
     for name in sorted(names):
         path = PurePosixPath(name)

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from callshot.chunks import Rows
 from callshot.corpus.recordings import find_recordings
 from callshot.corpus.segment_table import read_rejects
-from callshot.detection.background import WITHOUT_CALLS
+from callshot.detection.background import WITHOUT_CALLS, Background
 from callshot.detection.detector import (
     Detector,
     check_aim,
@@ -255,12 +255,7 @@ def scan(
     if isinstance(recordings, Index) or is_index(to_path(recordings)):
         opened = recordings if isinstance(recordings, Index) else open_index(recordings)
         _check_index(model, opened, hop_s)
-        rejects = list(opened.rejects)
-        notes = []
-        try:
-            rejects = [*read_rejects(opened.folder / REJECTS), *rejects]
-        except InputError as error:
-            notes.append(str(error))
+        rejects, notes = _read_earlier_rejects(opened)
     else:
         made = _make_index(
             recordings,
@@ -313,10 +308,9 @@ def scan(
         threads=threads,
     )
     events = drop_rejected(detected, model, found.recordings)
-    # Without an aim, drop what is clearly more likely wrong than right.
     if precision is not None:
         events = events.filter(pl.col("probability") >= precision)
-    elif best is None:
+    elif best is None:  # drop what is clearly more likely wrong than right
         is_wrong = pl.col("probability_high") < LIKELY_WRONG
         events = events.filter(is_wrong.not_() | is_wrong.is_null())
     if len(events) < len(detected) and precision is None:
@@ -340,6 +334,15 @@ def scan(
         best=best,
         adapted_model=None if choice.model is model else choice.model,
     )
+
+
+def _read_earlier_rejects(index: Index) -> tuple[list[Reject], list[str]]:
+    """Return the recordings that an index lacks, and a note if their list cannot be read."""
+    try:
+        unread = read_rejects(index.folder / REJECTS)
+    except InputError as error:
+        return list(index.rejects), [str(error)]
+    return [*unread, *index.rejects], []
 
 
 def _check_limits(
@@ -451,14 +454,9 @@ def search_recordings(
             found.silent.append(f"{recording.path}: silent from start to end")
         columns = windows.columns
         if best is not None:
-            spans = pl.DataFrame(
-                {name: columns[name] for name in ("start_s", "end_s", "score")}
-            ).with_columns(
-                recording=pl.lit(recording.path),
-                label=pl.Series(columns["label"].tolist(), dtype=pl.String),
-            )
-            candidates = [highest, drop_rejected(spans, model, [recording])]
-            highest = _take_best(pl.concat(candidates, how="diagonal"), best)
+            candidates = _list_candidates(columns, recording, model)
+            both = pl.concat([highest, candidates], how="diagonal")
+            highest = _take_best(both, best)
             # Others are not kept: all windows of all recordings would fill the memory.
             columns = _select_starts(columns, highest.filter(recording=recording.path))
         found.recordings.append(recording)
@@ -471,8 +469,21 @@ def search_recordings(
     return found if best is None else _keep_best(found, highest)
 
 
+def _list_candidates(
+    columns: Columns, recording: IndexedRecording, model: Model
+) -> Frame:
+    """Return the windows of a recording that no reviewer rejected, as rows for `_take_best`."""
+    windows = pl.DataFrame(
+        {name: columns[name] for name in ("start_s", "end_s", "score")}
+    ).with_columns(
+        recording=pl.lit(recording.path),
+        label=pl.Series(columns["label"].tolist(), dtype=pl.String),
+    )
+    return drop_rejected(windows, model, [recording])
+
+
 def _keep_best(found: FoundWindows, highest: Frame) -> FoundWindows:
-    """Keep the highest windows, and set the thresholds just below them."""
+    """Keep of all found windows those in `highest`, and set the thresholds just below them."""
     chosen = [
         _select_starts(columns, highest.filter(recording=recording.path))
         for recording, columns in zip(found.recordings, found.windows, strict=True)
@@ -510,7 +521,7 @@ def _join_windows(
     by_sound: bool,
     threads: int | None,
 ) -> tuple[Frame, list[str]]:
-    """Make events of the windows with a call; return also notes on unreadable recordings."""
+    """Join neighbouring windows with a call to events; return also notes on unreadable audio."""
     lengths_s = find_medians(model, model.examples.spans.durations_s)
     call_s = dict(zip(model.classes, lengths_s, strict=True))
     labels = {label for columns in found.windows for label in columns["label"]}
@@ -523,8 +534,8 @@ def _join_windows(
     )
     with Pool(threads or default_threads()) as pool:
         outcomes = pool.map(find, found.recordings, found.windows)
+        # The columns of the events of each recording, and its note or None
         tables, unread = zip(*outcomes, strict=True)
-    # tables: the columns of the events of each recording
     lists = {
         name: np.concatenate([table[name] for table in tables]).tolist()
         for name in tables[0]
@@ -572,15 +583,12 @@ def choose_detector(
     if adapt == ALWAYS or (adapt == AUTO and known is None):
         adapted, notes = adapt_model(model, sample, index, spec, embedding)
     aim = DEFAULT_AIM if false_alarms is None else false_alarms
-    allowed = aim
-    if adapted.background is not None:
-        # Where windows follow each other faster than those of the background, there are more of
-        # them in an hour, and each must be a false alarm less often.
-        allowed *= min(1.0, index.settings.hop_s / adapted.background.hop_s)
+    allowed = _scale_aim(aim, index, adapted.background)
     detector = make_detector(adapted, adapted.background, allowed)
     by_thresholds = _Choice(detector, adapted, aim, notes)
     if adapt != AUTO or (known is None and false_alarms is not None):
         return by_thresholds
+    # A model with known background was not adapted: `allowed` is for this background.
     has_no_calls = False  # the known background
     is_too_short = False  # for thresholds
     if known is not None:
@@ -611,12 +619,7 @@ def choose_detector(
             return by_thresholds
     elif site.quiet < MIN_QUIET:
         return by_thresholds
-    warnings = []
-    if site.quiet < FEW_QUIET:
-        warnings.append(
-            f"{count_text(site.quiet, 'quiet window')} show little of what is no call here, so "
-            "calls may be missed; scan more recordings at once, also without these calls"
-        )
+    warnings = _describe_quiet(site.quiet)
     if false_alarms is None:
         notes = [NEAREST_MEAN, *warnings]
         return _Choice(nearest, model, false_alarms=None, notes=notes)
@@ -627,6 +630,27 @@ def choose_detector(
     aim_notes = _describe_aim(aim, reached_aim, known.hours, limited.limits.factor)
     notes = [LIMITED_MEAN, *warnings, *aim_notes]
     return _Choice(limited, model, reached_aim, notes)
+
+
+def _scale_aim(aim: float, index: Index, background: Background | None) -> float:
+    """Return how many windows of background per hour may be false alarms, to meet an aim.
+
+    Where windows of the index follow each other faster than those of the background, there are
+    more of them in an hour, and each must be a false alarm less often.
+    """
+    if background is None:
+        return aim
+    return aim * min(1.0, index.settings.hop_s / background.hop_s)
+
+
+def _describe_quiet(windows: int) -> list[str]:
+    """Return a warning if a detector of nearest means knows few quiet windows."""
+    if windows >= FEW_QUIET:
+        return []
+    return [
+        f"{count_text(windows, 'quiet window')} show little of what is no call here, so "
+        "calls may be missed; scan more recordings at once, also without these calls"
+    ]
 
 
 def _describe_aim(
@@ -671,13 +695,13 @@ def _check_model(model: Model) -> None:
 def _check_index(model: Model, index: Index, hop_s: float | None) -> None:
     """Check that an index can be scanned with a model, and has windows `hop_s` apart if given."""
     settings = index.settings
-    names = find_differences(settings.fingerprint, model.fingerprint)
+    differing = find_differences(settings.fingerprint, model.fingerprint)
     channel = model.settings.channel_rule
     window_s = model.settings.window_s
     difference = ""
-    if names:
+    if differing:
         difference = (
-            f"{settings.name}, the model {model.encoder}: other {', '.join(names)}"
+            f"{settings.name}, the model {model.encoder}: other {', '.join(differing)}"
         )
     elif settings.channel != channel:
         difference = f"channel {settings.channel}, the model channel {channel}"
@@ -720,7 +744,7 @@ def find_active_windows(
     threads: int | None = None,
     cluster: Cluster | None = None,
 ) -> Iterator[tuple[IndexedRecording, ActiveWindows | InputError]]:
-    """Yield the active windows of each recording in order, or why they cannot be read."""
+    """Yield each recording with its active windows, or why they cannot be read, in order."""
     recordings = index.recordings
     if cluster is None:
 
@@ -766,7 +790,11 @@ def decide_recording(work: Work, recording: IndexedRecording) -> ActiveWindows:
 
 
 def decide(parts: Sequence[Rows], detector: AnyDetector) -> ActiveWindows:
-    """Return the active windows of a recording with their class, score and second class."""
+    """Return the active windows of a recording with their class, score and second class.
+
+    `parts` are the files of its windows, in order of time. An active window has a call by the
+    detector, and is not silent.
+    """
     vectors = [part["vector"] for part in parts]
     # A search may shift means to the recording; probabilities are of scores without the shift.
     class_of_window, scores, plain_scores = detector.search(vectors)

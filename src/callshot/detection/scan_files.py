@@ -281,7 +281,7 @@ def label_segments(
     scores = log_odds(model.layer(vectors.matrix))  # (segments, classes)
     order = np.argsort(-scores, axis=1, kind="stable")
     best = order[:, 0]
-    second = order[:, 1]
+    second = order[:, 1]  # there is one: check_classes
     rows = np.arange(len(scores))
     names = pl.Series(model.classes)
     differences = vectors.matrix - model.means[best]

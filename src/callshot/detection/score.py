@@ -210,26 +210,18 @@ def score_detections(
         raise OptionError("threshold: expected a number, got nan")
     if annotations is None and reviewed is None:
         raise OptionError("give annotations, or reviewed detections (--reviewed)")
-    inputs = _Inputs()
-    if isinstance(recordings, Mapping):
-        inputs.durations_s = dict(recordings)
-    elif recordings is not None:
-        inputs.folder = open_recordings(to_path(recordings))
-        inputs.durations_s = inputs.folder.durations_s
-        for path, error in inputs.folder.errors.items():
-            inputs.rejects.append(Reject(path, row=None, reason=str(error)))
+    inputs = _open_inputs(recordings)
     frames: dict[str, Frame] = {}
     warnings: list[str] = []
     events = inputs.read_once(detections, "detections")
     if annotations is not None:
         truth = inputs.read_once(annotations, "annotations", columns)
-        names = {*truth["recording"], *inputs.durations_s}
-        named = rename_recordings(events, names)
-        recording_names = sorted({*names, *named["recording"]})
+        known_names = {*truth["recording"], *inputs.durations_s}
+        renamed = rename_recordings(events, known_names)
         task = Task(
-            detections=named,
+            detections=renamed,
             annotations=truth,
-            recordings=recording_names,
+            recordings=sorted({*known_names, *renamed["recording"]}),
             durations_s=inputs.durations_s,
             min_iou=iou,
             unknown=unknown,
@@ -246,21 +238,28 @@ def score_detections(
     if reviewed is not None:
         # Reviewed events are taken as they are: several people may have reviewed one.
         verdicts = find_verdicts(events, inputs.read(reviewed, check=True))
-        if verdicts.elsewhere:
-            inputs.notes.append(
-                f"{verdicts.elsewhere} reviewed events are on no detection; they do not count"
-            )
-        if verdicts.detections["confirmed"].all():
-            inputs.notes.append(
-                "reviewed: all verdicts are yes; if only confirmed detections were kept, the call "
-                "density is too high: give the folder of the review, or its table with those "
-                "rejected"
-            )
+        inputs.notes += _describe_verdicts(verdicts)
         frames["density"] = estimate_density(events, verdicts, bins, seed)
     notes = list(dict.fromkeys(inputs.notes))
     return DetectionScores(
         **frames, rejects=inputs.rejects, notes=notes, warnings=warnings
     )
+
+
+def _describe_verdicts(verdicts: "Verdicts") -> list[str]:
+    """Return notes on reviewed events that do not count, and on verdicts that are all yes."""
+    notes = []
+    if verdicts.elsewhere:
+        notes.append(
+            f"{verdicts.elsewhere} reviewed events are on no detection; they do not count"
+        )
+    if verdicts.detections["confirmed"].all():
+        notes.append(
+            "reviewed: all verdicts are yes; if only confirmed detections were kept, the call "
+            "density is too high: give the folder of the review, or its table with those "
+            "rejected"
+        )
+    return notes
 
 
 def _score_task(
@@ -272,21 +271,22 @@ def _score_task(
 ) -> dict[str, Frame]:
     """Score detections against annotations; return frames by the fields of DetectionScores.
 
-    Scores by windows come first if too many annotated calls cannot be matched by events.
+    `weights` are (samples, recordings), `aim` is in false alarms per hour and class. Scores by
+    windows come first if too many annotated calls cannot be matched by events.
     """
-    events = []
-    windows = []
+    by_events = []  # detections of each class
+    by_windows = []
     outcomes = []
     for label in task.labels:
         detections, outcome = rank_events(task, label)
-        events.append(detections)
-        windows.append(rank_windows(task, label, outcome, window_s))
+        by_events.append(detections)
+        by_windows.append(rank_windows(task, label, outcome, window_s))
         outcomes.append(outcome)
-    unreachable = sum(detections.unreachable for detections in events)
-    annotated = sum(int(detections.annotated.sum()) for detections in events)
-    ranked = {"events": events, "windows": windows}
+    unreachable = sum(detections.unreachable for detections in by_events)
+    annotated = sum(int(detections.annotated.sum()) for detections in by_events)
+    ranked = {"events": by_events, "windows": by_windows}
     if unreachable > MAX_UNREACHABLE * annotated:
-        ranked = {"windows": windows, "events": events}
+        ranked = {"windows": by_windows, "events": by_events}
     order = ("recording", "start_s", "end_s", "label", "score", "outcome")
     frames = {"outcomes": pl.concat(outcomes).sort(order)}
     curves = []
@@ -341,7 +341,11 @@ class _Inputs:
     def read(
         self, source: Events, columns: Mapping[str, str] | None = None, *, check: bool
     ) -> Frame:
-        """Return the events of a file or frame, with the names that the recordings have."""
+        """Return the events of a file or frame, with the names that the recordings have.
+
+        They have the columns of PLACE too, empty for those of a frame. `check` is as for
+        `read_events`.
+        """
         if isinstance(source, pl.DataFrame):
             # Empty cells: the rows of a frame are in no file.
             places = pl.DataFrame(schema=PLACE).clear(len(source))
@@ -366,7 +370,11 @@ class _Inputs:
     def read_once(
         self, source: Events, kind: str, columns: Mapping[str, str] | None = None
     ) -> Frame:
-        """Read events, cut them to their recordings, and reject repeated ones."""
+        """Read events, cut them to their recordings, and reject repeated ones.
+
+        `kind` is what they are, for notes. Of events that are the same, that with the highest score
+        comes first and counts.
+        """
         events = self.read(source, columns, check=False)
         events = events.sort(
             "score", descending=True, nulls_last=True, maintain_order=True
@@ -390,10 +398,10 @@ class _Inputs:
             reason = f"{span} is no span inside {row['recording']}"
             if row["is_repeated"]:
                 reason = "the same span and label as another row, which counts instead"
-            file = row["file"]
-            if file is None:
-                file = "memory"
+            is_in_file = row["file"] is not None
+            if not is_in_file:  # a frame has no row numbers to find it by
                 reason = f"{row['recording']}, {span}: {reason}"
+            file = row["file"] if is_in_file else "memory"
             self.rejects.append(Reject(file, row["row"], reason))
         kept = events.filter(~is_reject)
         ends_after = end_s.round(DIGITS) > duration_s.round(DIGITS)
@@ -409,6 +417,19 @@ class _Inputs:
             end_s=pl.min_horizontal("end_s", "duration_s"),
         )
         return complete_events(kept.select(*EVENTS))
+
+
+def _open_inputs(recordings: Recordings | None) -> _Inputs:
+    """Return inputs without events, on recordings as `score_detections` takes them."""
+    inputs = _Inputs()
+    if isinstance(recordings, Mapping):
+        inputs.durations_s = dict(recordings)
+    elif recordings is not None:
+        inputs.folder = open_recordings(to_path(recordings))
+        inputs.durations_s = inputs.folder.durations_s
+        for path, error in inputs.folder.errors.items():
+            inputs.rejects.append(Reject(path, row=None, reason=str(error)))
+    return inputs
 
 
 def _check_task(task: Task, *, needs_scores: bool) -> list[str]:
@@ -444,7 +465,10 @@ def _score_row(
     weights: FloatArray,
     threshold: float | None,
 ) -> Frame:
-    """Return a row of DETECTION_SCORES: some classes together, with percentiles of the samples."""
+    """Return a row of DETECTION_SCORES: some classes together, with percentiles of the samples.
+
+    `by` and `label` (None for all) are cells of the row; `weights` are (samples, recordings).
+    """
     equal_weights = np.ones((1, weights.shape[1]))
     values = measure(classes, equal_weights, threshold)
     samples = measure(classes, weights, threshold)
@@ -530,7 +554,9 @@ def _compose(figure: "Figure", panels: Sequence[Panel]) -> None:
         ax.tick_params(labelbottom=True, labelleft=True)
     titles = [title for title, _ in panels]
     set_titles(axes, titles, width_in - TITLE_MARGIN_IN)
-    legend = {f"by {by}": LINES[by] for by in ways}  # as in the last panel
+    legend = {
+        f"by {by}": LINES[by] for by in ways
+    }  # as in the last panel
     add_legend(figure, legend, "recall")
 
 
@@ -573,7 +599,7 @@ def find_verdicts(detections: Frame, reviewed: Frame) -> Verdicts:
     elsewhere = 0
     verdicts = rows.select("start_s", "end_s", "label", "confirmed").rows()
     for (*span, label, confirmed), near in zip(verdicts, partners, strict=True):
-        # "Not a roar" says nothing about a detection with another label.
+        # A rejected roar says nothing about a detection with another label.
         candidates = [row for row in near if confirmed or labels[row] == label]
         if not candidates:
             elsewhere += 1
@@ -638,17 +664,11 @@ def _estimate_class(
     edges = quantile_edges(scores, bins)
     reviewed_scores = verdicts["score"].to_numpy()
     is_confirmed = verdicts["confirmed"].to_numpy()
-    scores_to_count = {
-        "detections": scores,
-        "reviewed": reviewed_scores,
-        "confirmed": reviewed_scores[is_confirmed],
+    counts = {
+        "detections": _count_in_bins(scores, edges),
+        "reviewed": _count_in_bins(reviewed_scores, edges),
+        "confirmed": _count_in_bins(reviewed_scores[is_confirmed], edges),
     }
-    counts = {}  # (bins,)
-    for name, values in scores_to_count.items():
-        # Scores beyond the edges are in the first or last bin.
-        bin_of_score = np.searchsorted(edges[1:-1], values, side="right")
-        in_bins = np.bincount(bin_of_score, minlength=len(edges) - 1)
-        counts[name] = in_bins.astype(np.float64)
     sizes = counts["detections"]
     # The share of calls in each bin has a Beta distribution.
     rejected = counts["reviewed"] - counts["confirmed"]
@@ -657,14 +677,8 @@ def _estimate_class(
     shares = stats.beta(alpha, beta)
     quantiles = np.array(PERCENTILES) / 100
     low, high = shares.ppf(quantiles[:, None])
-    # Random numbers in (0, 1), (SAMPLES, bins), that depend on the seed and the label only
-    picks = np.empty((len(sizes), SAMPLES), np.uint32)
-    stream = streams.make_stream(seed, "call density", streams.key(label))
-    largest = 2**32 - 1
-    bin_numbers = np.arange(len(sizes), dtype=np.uint64)
-    streams.bootstrap_picks(stream, bin_numbers, largest, picks)
-    uniform = (picks.T + 0.5) / largest
-    sampled_shares = shares.ppf(uniform)
+    # The total has no distribution of its own: it is sampled.
+    sampled_shares = shares.ppf(_draw_uniform(label, len(sizes), seed))
     calls = (sampled_shares * sizes).sum(axis=1)  # of each sample
     total_shares = calls / len(scores)
     total_low, total_high = np.percentile(total_shares, PERCENTILES)
@@ -688,6 +702,23 @@ def _estimate_class(
         columns[f"share{suffix}"] = share
         columns[f"calls{suffix}"] = share * detections
     return make_frame(CALL_DENSITY, columns, {"label": label, "relabelled": 0})
+
+
+def _count_in_bins(scores: FloatArray, edges: FloatArray) -> FloatArray:
+    """Return how many scores are in each bin; those beyond the edges are in the first or last."""
+    bin_of_score = np.searchsorted(edges[1:-1], scores, side="right")
+    counts = np.bincount(bin_of_score, minlength=len(edges) - 1)
+    return counts.astype(np.float64)
+
+
+def _draw_uniform(label: str, bins: int, seed: int) -> FloatArray:
+    """Return random numbers in (0, 1), (SAMPLES, bins), that depend on seed and label only."""
+    picks = np.empty((bins, SAMPLES), np.uint32)
+    stream = streams.make_stream(seed, "call density", streams.key(label))
+    largest = 2**32 - 1
+    bin_numbers = np.arange(bins, dtype=np.uint64)
+    streams.bootstrap_picks(stream, bin_numbers, largest, picks)
+    return (picks.T + 0.5) / largest
 
 
 def quantile_edges(scores: FloatArray, bins: int) -> FloatArray:

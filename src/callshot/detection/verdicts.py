@@ -73,7 +73,10 @@ class Calibration:
 def find_probabilities(
     curves: Mapping[str, Calibration], label: NDArray[np.object_], scores: FloatArray
 ) -> FloatArray:
-    """Return how likely detections are right, (detections, 3); NaN where there is no curve."""
+    """Return how likely detections are right, with limits of 95 %; NaN where there is no curve.
+
+    The shape is (detections, 3), as `Calibration.probability` gives them; `curves` are by label.
+    """
     probability = np.full((len(scores), 3), np.nan)
     for name, curve in curves.items():
         has_label = label == name
@@ -130,7 +133,10 @@ def fit_logistic(scores: FloatArray, is_right: Mask) -> Calibration:
 def _maximise_likelihood(
     design: FloatArray, is_right: Mask
 ) -> tuple[FloatArray, FloatArray]:
-    """Return coefficients by Firth's logistic regression, and their covariance."""
+    """Return coefficients by Firth's logistic regression, and their covariance.
+
+    `design` is (detections, columns), `is_right` the verdict on each detection.
+    """
     columns = design.shape[1]
     coefficients = np.zeros(columns)
     covariance = np.eye(columns)
