@@ -82,7 +82,10 @@ class Group(TyperGroup):
 
 
 def _for_help(parameters: list[Any]) -> list[Any]:
-    """Add defaults to the help as sentences; show no type for options that take no value."""
+    """Add defaults to the help as sentences; show no type for options that take no value.
+
+    The parameters are changed in place.
+    """
     for parameter in parameters:
         is_flag = getattr(parameter, "is_flag", False)
         if is_flag:
@@ -105,13 +108,14 @@ def _for_help(parameters: list[Any]) -> list[Any]:
 def check_values_follow(parameters: Sequence[Any], args: Sequence[str]) -> None:
     """Check that an option that takes a value is not last, or before another option.
 
-    The parser would take that option for the value.
+    The parser would take that option for the value. `parameters` are those of the command, `args`
+    the words that were typed.
     """
     options: dict[str, Any] = {}
     for parameter in parameters:
         if parameter.param_type_name == "option" and not parameter.is_flag:
             options |= dict.fromkeys(parameter.opts, parameter)
-    for word, value in pairwise([*args, "--"]):
+    for word, value in pairwise([*args, "--"]):  # the last word has no value
         if word == "--":  # what follows are no options
             return
         if word in options and value.startswith("--"):
@@ -226,7 +230,11 @@ def make_command(command: CommandFunction) -> CommandFunction:
 def make_parameter(
     name: str, entry: Field[Any], *, is_given: bool = False
 ) -> inspect.Parameter:
-    """Return the parameter of an option for typer; with `is_given`, None is its real default."""
+    """Return the parameter of an option for typer.
+
+    With `is_given`, a command must see what the user gave: the value is None if that is nothing,
+    and the help shows the default all the same.
+    """
     option: Option = entry.metadata["option"]
     kind, item = user_type(entry)
     default = default_value(entry)
@@ -240,6 +248,7 @@ def make_parameter(
         default = None
         shown = default_text(entry) or False
     names = option.names
+    # Without a long name, typer makes one, and for flags --no-…, which only flags that are on need.
     is_switch = kind is bool and entry.default is not True
     if (names or is_switch) and not any(one.startswith("--") for one in names):
         names = (f"--{name.replace('_', '-')}", *names)
@@ -260,7 +269,10 @@ def make_parameter(
 
 
 def parse_value(name: str, entry: Field[Any], value: Any) -> Any:
-    """Return the value of an option as its dataclass has it, from what typer read; check it."""
+    """Return the value of an option as its dataclass has it, from what typer read; check it.
+
+    None stands for an option that was not given, also for one that may be repeated.
+    """
     option: Option = entry.metadata["option"]
     kind, item = user_type(entry)
     if option.separated and item is float:
@@ -489,7 +501,7 @@ def _find_typed(
         if parameter.name != name:
             continue
         if parameter.param_type_name == "option":
-            typed = max(parameter.opts, key=len)
+            typed = max(parameter.opts, key=len)  # --quiet, not -q
         elif is_option_error or values.get(name) is None:
             typed = parameter.metavar.strip("-. ")
         else:

@@ -237,6 +237,7 @@ def learn(
         background=background,
         site=site,
     )
+    # With a review and --add, none of these options may be given.
     defaults = LearningOptions(annotation_options=options.annotation_options)
     if review is not None and add is not None and options != defaults:
         raise OptionError(
@@ -273,7 +274,7 @@ def learn(
         )
         print(f"next, what to expect of it: callshot model {out}")
         print(f"then, to find calls: callshot scan {out} RECORDINGS --out DIR")
-    report_left_out(result.rejects, "example", "")
+    report_left_out(result.rejects, "example", file="")
 
 
 def _find_review(
@@ -497,7 +498,7 @@ def scan(
                 echo(f"note: {note}")
             segment_count = count_text(len(labelled.frame), "segment")
             print(f"{segment_count} labelled, in {out / 'labels.csv'}")
-        report_left_out(labelled.rejects, "segment", "")
+        report_left_out(labelled.rejects, "segment", file="")
         return
 
     for name, value in {"audio": audio, "store": encoder.store}.items():
@@ -585,7 +586,7 @@ def review(
 
     sources = SourceOptions(recordings, model, index)
     options = ServerOptions(
-        page.host, page.port, page.reviewer, blind, not page.no_browser
+        page.host, page.port, page.reviewer, blind, browser=not page.no_browser
     )
     serve_review(path, sources, options, out)
 
@@ -645,26 +646,11 @@ def score(
         show_scores,
         write_scores,
     )
-    from callshot.review.journal import is_review
-    from callshot.review.labels import LABELS
-    from callshot.review.results import read_review
 
     aim = parse_rate(scoring.pop("false_alarms", None))
     options = asdict(ScoringOptions(**scoring, false_alarms_per_hour=aim))
     with run_with_progress("scoring", quiet=quiet), open_scores(out) as output:
-        verdicts: Any = reviewed
-        review_notes = []
-        if reviewed is not None and is_review(reviewed):
-            review = read_review(reviewed, rejected=True)
-            if review.facts.get("kind") == LABELS:
-                raise InputError(
-                    f"{reviewed}: has calls that were labelled, and no decisions on detections; "
-                    f"write them for ANNOTATIONS (callshot convert {reviewed} --to raven)"
-                )
-            if review.events.is_empty():
-                raise InputError(f"{reviewed}: nothing was decided yet in this review")
-            verdicts = review.events
-            review_notes = _describe_conflicts(review)
+        verdicts, review_notes = _read_verdicts(reviewed)
         result = score_detections(
             detections,
             annotations,
@@ -680,12 +666,31 @@ def score(
         print(f"results in {out}")
 
 
+def _read_verdicts(reviewed: Path | None) -> tuple[Any, list[str]]:
+    """Return the decisions of a review, with notes; the path of a table is returned as it is."""
+    from callshot.review.journal import is_review
+    from callshot.review.labels import LABELS
+    from callshot.review.results import read_review
+
+    if reviewed is None or not is_review(reviewed):
+        return reviewed, []
+    review = read_review(reviewed, rejected=True)
+    if review.facts.get("kind") == LABELS:
+        raise InputError(
+            f"{reviewed}: has calls that were labelled, and no decisions on detections; "
+            f"write them for ANNOTATIONS (callshot convert {reviewed} --to raven)"
+        )
+    if review.events.is_empty():
+        raise InputError(f"{reviewed}: nothing was decided yet in this review")
+    return review.events, _describe_conflicts(review)
+
+
 def _describe_conflicts(results: "ReviewResults") -> list[str]:
     """Return a note on calls that are left out because reviewers disagree, if there are any."""
+    if not results.conflicts:
+        return []
     calls = count_text(results.conflicts, "call")
-    return (
-        [f"{calls} left out, because reviewers disagree"] if results.conflicts else []
-    )
+    return [f"{calls} left out, because reviewers disagree"]
 
 
 @app.command(rich_help_panel=FIELD)

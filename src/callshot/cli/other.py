@@ -170,15 +170,12 @@ def find(
     if out is not None:
         write_window_list(result.windows, out)
     if not quiet:
-        rows = [
-            [
-                *(rank, recording, f"{start_s:.2f}", f"{end_s:.2f}"),
-                *(clock or "", f"{level:.1f}", f"{far:.4g}"),
-            ]
-            for rank, recording, start_s, end_s, clock, level, far in result.windows.rows()
-        ]
+        rows = []
+        for rank, name, start_s, end_s, clock, level, far in result.windows.rows():
+            times = [f"{start_s:.2f}", f"{end_s:.2f}", clock or ""]
+            rows.append([rank, name, *times, f"{level:.1f}", f"{far:.4g}"])
         print_table(Console(), result.windows.columns, rows)
-    report_left_out(result.rejects, "recording", "")
+    report_left_out(result.rejects, "recording", file="")
 
 
 MAX_ROWS = 5  # shown for each reason
@@ -416,7 +413,7 @@ class JobOptions:
         from callshot.files import check_new_file, write_atomic
         from callshot.storage import check_no_url
 
-        mark = b"one command of callshot, which ends them all"
+        mark = b"one command of callshot, which ends them all"  # in all batch files
         options = vars(self).copy()
         del options["out"]
         text = make_batch_file(system, command, **options)

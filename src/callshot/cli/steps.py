@@ -86,7 +86,9 @@ def inspect(
         *inspection.segmentation.rejects,
         *inspection.segmentation.skipped_files,
     ]
-    report_left_out(left_out, "file or annotation", "", "files and annotations")
+    report_left_out(
+        left_out, "file or annotation", file="", plural="files and annotations"
+    )
 
 
 @app.command(rich_help_panel=STEPS)
@@ -128,7 +130,10 @@ def segment(
         show_segmentation(result, Console(), paths)
     left_out = [*result.skipped_files, *result.rejects]
     report_left_out(
-        left_out, "file or annotation", out / "rejects.csv", "files and annotations"
+        left_out,
+        "file or annotation",
+        out / "rejects.csv",
+        plural="files and annotations",
     )
 
 

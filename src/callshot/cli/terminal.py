@@ -160,7 +160,7 @@ def show_evaluation(evaluation: Evaluation, console: Console) -> None:
         counts = f"{len(excluded)} of {len(evaluation.classes)} classes"
         print_lines(console, [f"not eligible: {counts}"], "dim")
     reasons = list(map("  {0.label} ({0.exemplars}): {0.reason}".format, excluded))
-    _show_first(console, reasons, MAX_EXCLUDED, "class", ", see classes.csv")
+    _show_first(console, reasons, MAX_EXCLUDED, "class", rest=", see classes.csv")
     _show_curves(evaluation, console)
     print_lines(console, describe_better(evaluation), "bold")
     shots = {*evaluation.partitions["k"], *evaluation.sensitivity["k"]}
@@ -195,7 +195,7 @@ def _show_curves(evaluation: Evaluation, console: Console) -> None:
                 if k in by_k:
                     cell = template.format_map(by_k[k])
                 rows[k].append(cell)
-            chance = line["chance"][-1]
+            chance = line["chance"][-1]  # at the last k
             rows["chance"].append(f"{chance:.3f}")
         title = str(encoder)
         if scoring != "all":
@@ -222,11 +222,12 @@ def describe_better(evaluation: Evaluation) -> Iterator[str]:
     if differences.is_empty():
         return
     k = largest_shot(differences["k"], min(FEW_SHOTS, evaluation.complete_shots))
-    rows = differences.filter(k=k).with_row_index()
+    rows = differences.filter(k=k).with_row_index()  # the order of the sentences
     points = evaluation.curve.filter(scoring="all", metric="map", spread=spread, k=k)
     best = points.sort("mean", "encoder")["encoder"][-1]
-    both = pl.concat([rows, turn_differences(rows)])
-    for row in both.filter(one=best).sort("index").iter_rows(named=True):
+    # Each pair is there once, in either direction.
+    both_ways = pl.concat([rows, turn_differences(rows)])
+    for row in both_ways.filter(one=best).sort("index").iter_rows(named=True):
         yield say("better", row)
 
 
@@ -284,22 +285,7 @@ def show_segmentation(
     print_table(console, ("", "number", *DURATIONS), rows)
     classes = inspection.classes if inspection else ()
     _show_labels(segmentation, console, classes)
-
-    rejects = segmentation.rejects
-    if rejects:
-        count = count_text(len(rejects), "annotation")
-        print_lines(console, [f"rejects: {count}; the first of each reason:"])
-    groups = group_rejects(rejects)
-    lines = [describe_rejects(group) for group in groups]
-    rest = "; segment lists all in rejects.csv"
-    _show_first(console, lines, MAX_REJECT_REASONS, "reason", rest)
-    skipped = segmentation.skipped_files
-    if skipped:
-        count = count_text(len(skipped), "file")
-        print_lines(console, [f"left out: {count}"])
-    lines = [f"  {file.file}: {file.reason}" for file in skipped]
-    rest = "; segment lists them in rejects.csv"
-    _show_first(console, lines, MAX_FILES, "file", rest)
+    _show_left_out(segmentation, console)
     if inspection is not None:
         eligible = [one for one in inspection.classes if one.eligible]
         queries = sum(sum(one.per_fold) for one in eligible)
@@ -307,9 +293,27 @@ def show_segmentation(
         if inspection.folds is not None:
             folds.append(say("folds", inspection, len(eligible), queries))
         print_lines(console, folds, "bold")
-    lines = [f"note: {note}" for note in segmentation.notes]
-    _show_first(console, lines, MAX_NOTES, "note", style="yellow")
+    notes = [f"note: {note}" for note in segmentation.notes]
+    _show_first(console, notes, MAX_NOTES, "note", style="yellow")
     print_lines(console, [next_step])
+
+
+def _show_left_out(segmentation: Segmentation, console: Console) -> None:
+    """Print the rejected annotations by reason, and the files that were skipped."""
+    rejects = segmentation.rejects
+    if rejects:
+        count = count_text(len(rejects), "annotation")
+        print_lines(console, [f"rejects: {count}; the first of each reason:"])
+    reasons = [describe_rejects(group) for group in group_rejects(rejects)]
+    rest = "; segment lists all in rejects.csv"
+    _show_first(console, reasons, MAX_REJECT_REASONS, "reason", rest)
+    skipped = segmentation.skipped_files
+    if skipped:
+        count = count_text(len(skipped), "file")
+        print_lines(console, [f"left out: {count}"])
+    files = [f"  {file.file}: {file.reason}" for file in skipped]
+    rest = "; segment lists them in rejects.csv"
+    _show_first(console, files, MAX_FILES, "file", rest)
 
 
 def show_inspection(
@@ -333,7 +337,10 @@ def _show_first(
     rest: str = "",
     style: str = "dim",
 ) -> None:
-    """Print the first `most` lines, and how many more there are; `rest` ends this last line."""
+    """Print the first `most` lines, and how many more there are; `rest` ends the line on that.
+
+    `noun` is what a line is about.
+    """
     print_lines(console, lines[:most], style)
     if len(lines) > most:
         more = count_text(len(lines) - most, f"more {noun}")
@@ -355,11 +362,14 @@ def _format_durations(durations_s: FloatArray) -> list[Cell]:
 def _show_labels(
     segmentation: Segmentation, console: Console, classes: Sequence[ClassCount]
 ) -> None:
-    """Print a row for each label, most segments first; with `classes`, whether it is eligible."""
+    """Print a row for each label, most segments first; with `classes`, whether it is eligible.
+
+    A narrow terminal gets fewer columns.
+    """
     columns = ["label", "calls", "segments", "recordings"]
     is_wide = not console.is_terminal or console.width >= WIDE_TERMINAL
     if is_wide:
-        columns += [*DURATIONS, ""]  # "" is a bar
+        columns += [*DURATIONS, ""]  # "" is a bar of the number of segments
     else:
         columns += ["mean"] if classes else ["mean", "min", "max"]
     if classes:
@@ -370,11 +380,14 @@ def _show_labels(
         if count.eligible:
             eligibility[count.label] = f"yes, to k = {count.complete_to_k}"
     segments = segmentation.segments
-    numbers = Counter(segments["label"])
-    most = max(numbers.values(), default=1)
+    segment_counts = Counter(segments["label"])
+    most = max(segment_counts.values(), default=1)
     label_of_segment = np.array(segments["label"], object)
-    calls = Counter(segmentation.calls["label"])
-    labels = sorted(calls, key=lambda name: (-numbers[name], -calls[name], name))
+    call_counts = Counter(segmentation.calls["label"])
+    labels = sorted(
+        call_counts,
+        key=lambda name: (-segment_counts[name], -call_counts[name], name),
+    )
     name_length = 40 if is_wide else 24
     rows = []
     for label in labels[:MAX_LABELS]:
@@ -387,7 +400,7 @@ def _show_labels(
         recordings = set(members["recording"])
         bar_length = round(BAR_LENGTH * len(members) / most)
         cells["label"] = name
-        cells["calls"] = calls[label]
+        cells["calls"] = call_counts[label]
         cells["segments"] = len(members)
         cells["recordings"] = len(recordings)
         cells[""] = "━" * bar_length
@@ -442,19 +455,20 @@ def show_transfer(result: TransferEvaluation, console: Console) -> None:
         curves = list(result.list_curves(encoder).values())
         differences = result.transfer_difference.filter(one=encoder)
         first_curve, *other_curves = curves
-        cells = [_format_points(first_curve, spread, MEAN_WITH_INTERVAL)]
-        cells += [_format_points(curve, spread) for curve in other_curves]
-        cells_of_difference = _format_points(differences, compared, DIFFERENCE)
-        cells.append(cells_of_difference)
-        right = [
+        # The texts of each column by k: mAP of the curves, and the difference.
+        texts_of_columns = [_format_points(first_curve, spread, MEAN_WITH_INTERVAL)]
+        texts_of_columns += [_format_points(curve, spread) for curve in other_curves]
+        texts_of_difference = _format_points(differences, compared, DIFFERENCE)
+        texts_of_columns.append(texts_of_difference)
+        # The accuracies of the transfer and within the target share a column.
+        accuracies = [
             _format_points(curve, spread, metric="accuracy") for curve in curves[:2]
         ]
-        shots = choose_shots(sorted(cells_of_difference))
         rows: list[list[Value]] = []
-        for k in shots:
-            means = [points.get(k, "") for points in cells]
-            names = " / ".join(points.get(k, "") for points in right)
-            rows.append([k, *means, names])
+        for k in choose_shots(sorted(texts_of_difference)):
+            cells = [texts.get(k, "") for texts in texts_of_columns]
+            right_names = " / ".join(texts.get(k, "") for texts in accuracies)
+            rows.append([k, *cells, right_names])
         columns = ("k", *HEADINGS[: len(curves)], "difference", "right names")
         print_table(console, columns, rows, encoder)
     legend = say("transfer_legend", result, spread, SPREAD_NOTES[spread])
@@ -477,9 +491,9 @@ def describe_transfer(result: TransferEvaluation) -> Iterator[str]:
 
     It is about 5 examples, or the nearest k that both curves have in full.
     """
-    last = min(result.complete_shots, result.within_target.complete_shots)
+    last_k = min(result.complete_shots, result.within_target.complete_shots)
     shots = sorted(set(result.transfer_difference["k"]))
-    complete = [k for k in shots if k <= last] or shots[:1]
+    complete = [k for k in shots if k <= last_k] or shots[:1]
     k = min(complete, key=lambda k: abs(k - FEW_SHOTS))
     spread = preferred_spread(result.spreads)
     compared = comparison_spread(result.transfer_difference["spread"])

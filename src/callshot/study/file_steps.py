@@ -437,27 +437,33 @@ def train_baseline_files(
             per_k or encoders[0].empty_evaluation(), protocol, dataset.files, facts
         )
 
-        def write(folder: Path) -> list[str]:
-            """Write all results to a folder; return the names of the files."""
-            # Empty frames get no file, but baselines do.
-            frames = {
-                BASELINES_FILE: results.baselines.drop("samples", "mean_samples"),
-                REFINEMENT_FILE: results.refinement,
-                CROSSOVERS_FILE: results.crossovers,
-            }
-            write_parquet(results.baselines, folder / SAMPLES_FILE)
-            names = [SAMPLES_FILE]
-            for name, frame in frames.items():
-                if name == BASELINES_FILE or len(frame) > 0:
-                    write_csv_frame(frame, folder / name)
-                    names.append(name)
-            if per_k is not None:
-                write_evaluation(per_k, folder)
-                names += RESULT_FILES
-            return names
-
-        output.write(write, provenance)
+        output.write(partial(_write_baselines, results, per_k), provenance)
     return results
+
+
+def _write_baselines(
+    results: BaselineResults, per_k: Evaluation | None, folder: Path
+) -> list[str]:
+    """Write all results of baselines to a folder; return the names of the files.
+
+    `per_k` are the curves of baselines that were trained at every k.
+    """
+    # Empty frames get no file, but baselines do.
+    frames = {
+        BASELINES_FILE: results.baselines.drop("samples", "mean_samples"),
+        REFINEMENT_FILE: results.refinement,
+        CROSSOVERS_FILE: results.crossovers,
+    }
+    write_parquet(results.baselines, folder / SAMPLES_FILE)
+    names = [SAMPLES_FILE]
+    for name, frame in frames.items():
+        if name == BASELINES_FILE or len(frame) > 0:
+            write_csv_frame(frame, folder / name)
+            names.append(name)
+    if per_k is not None:
+        write_evaluation(per_k, folder)
+        names += RESULT_FILES
+    return names
 
 
 def protocol_of_results(against: Path | None, changes: Mapping[str, Any]) -> Protocol:

@@ -237,7 +237,6 @@ class CorpusPlan:
 
     def plan_measurement(self, kind: str, embed: Step) -> Step:
         """Return the step that evaluates one encoder, or one baseline on it or on the audio."""
-        training = self.study.baselines
         protocol = self.study.protocol
         encoder = "" if kind in AUDIO_KINDS else embed.encoder
         sequences = [self.sequences[encoder]] if kind == "recurrent" else []
@@ -262,20 +261,14 @@ class CorpusPlan:
             )
             deciding = asdict(protocol)
         else:
-            options = replace(
-                training,
-                train=(kind,) if kind in training.train else (),
-                per_k=kind == PER_K,
-                init=training.init if kind == "end-to-end" else None,
-                published=training.published if kind == PUBLISHED else "",
-            )
+            options = _select_kind(self.study.baselines, kind)
             if kind in AUDIO_KINDS:
                 inputs += [self.segments, *optional(options.init)]
                 after.insert(0, self.segment)
             make = partial(
                 train_baseline_files,
                 options=options,
-                sequences=tables[1:],
+                sequences=tables[1:],  # where the baseline needs them
                 segments=self.segments,
                 audio=audio_root(self.corpus.audio),
                 networks=self.find_folder("networks", encoder),
@@ -333,6 +326,17 @@ class CorpusPlan:
         if not embedded:
             return "nothing"
         return digest(sorted(frozenset.intersection(*embedded)))
+
+
+def _select_kind(training: BaselineOptions, kind: str) -> BaselineOptions:
+    """Return the options of baselines without all kinds but one."""
+    return replace(
+        training,
+        train=(kind,) if kind in training.train else (),
+        per_k=kind == PER_K,
+        init=training.init if kind == "end-to-end" else None,
+        published=training.published if kind == PUBLISHED else "",
+    )
 
 
 def _deciding_options(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
+from callshot.baselines.run import BaselineResults
 from callshot.corpus.segment_table import (
     REJECTS,
     SEGMENTS,
@@ -17,7 +18,7 @@ from callshot.corpus.segment_table import (
 )
 from callshot.corpus.segments import audio_root
 from callshot.fewshot.differences import add_baselines
-from callshot.records import CorpusResults, Progress
+from callshot.records import CorpusResults, Evaluation, Progress
 from callshot.records.frames import BASELINES, REFINEMENT, concat_frames
 from callshot.report.choices import list_queries
 from callshot.report.figures.figure_io import open_drawing_workers
@@ -122,20 +123,12 @@ def read_corpus_results(
         own_references = references.filter(corpus=corpus.name)
         baselines = join_references(baselines, own_references)
 
-    # The curves of every classifier but the reference.
     reference = study.protocol.reference
-    untrained = whole.select_classifiers(set(whole.curve["classifier"]) - {reference})
-    results = [untrained, *chain.from_iterable(one.per_k for one in trained)]
-    frames = {
-        name: pl.concat([getattr(result, name) for result in results])
-        for name in ("curve", "values", "per_class")
-    }
-    others = replace(untrained, **frames)
-    has_others = not others.curve.is_empty()
+    others = _join_other_classifiers(whole, trained, reference)
     evaluation = add_baselines(
         whole.select_classifiers([reference]),
         baselines,
-        others.values.filter(classifier="logistic") if has_others else None,
+        None if others is None else others.values.filter(classifier="logistic"),
     )
 
     categories = None
@@ -163,10 +156,27 @@ def read_corpus_results(
         categories=categories,
         rejects=rejects,
         notes=[*equal, *notes, *evaluation.notes],
-        other_classifiers=others if has_others else None,
+        other_classifiers=others,
         baselines=baselines,
         refinement=concat_frames([one.refinement for one in trained], REFINEMENT),
     )
+
+
+def _join_other_classifiers(
+    whole: Evaluation, trained: Sequence[BaselineResults], reference: str
+) -> Evaluation | None:
+    """Return the curves of every classifier but the reference, also of those trained at every k.
+
+    None if there are no others.
+    """
+    untrained = whole.select_classifiers(set(whole.curve["classifier"]) - {reference})
+    results = [untrained, *chain.from_iterable(one.per_k for one in trained)]
+    frames = {
+        name: pl.concat([getattr(result, name) for result in results])
+        for name in ("curve", "values", "per_class")
+    }
+    others = replace(untrained, **frames)
+    return None if others.curve.is_empty() else others
 
 
 def join_references(baselines: pl.DataFrame, references: pl.DataFrame) -> pl.DataFrame:

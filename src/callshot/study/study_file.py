@@ -395,12 +395,12 @@ def _parse_encoder(content: Any, where: str, base: Path) -> Iterator[StudyEncode
     name = content["name"]
     if name.startswith("onnx:"):
         name = f"onnx:{_resolve_path(base, name.removeprefix('onnx:'), where)}"
-    values = {
+    texts_of_option = {  # the values to combine with those of other options
         key: _choice_texts(value)
         for key, value in content.items()
         if key not in ("name", "title")
     }
-    combinations = [*product(*values.values())]
+    combinations = [*product(*texts_of_option.values())]
     titles = content.get("title", [None] * len(combinations))
     if not isinstance(titles, list):
         titles = [titles]
@@ -410,7 +410,7 @@ def _parse_encoder(content: Any, where: str, base: Path) -> Iterator[StudyEncode
             f"encoder that the lists of options make, got {len(titles)}"
         )
     for combination, title in zip(combinations, titles, strict=True):
-        choices = dict(zip(values, combination, strict=True))
+        choices = dict(zip(texts_of_option, combination, strict=True))
         if title is not None:
             _check_type(title, f"{where} title", "text in quotes", (str,))
         with name_errors(f"{where}:"):

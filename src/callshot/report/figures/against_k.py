@@ -440,7 +440,7 @@ def _draw_class(panel: Frame, ax: "Axes") -> None:
     """Draw the curve of every encoder for one class, and mark the last complete k."""
     for number, curve in enumerate(panel.partition_by("encoder")):
         draw_series(ax, number, curve)
-    mark_last_complete(ax, curve["complete"])
+    mark_last_complete(ax, curve["complete"])  # the same for all encoders
 
 
 SPREADS_LAYOUT = PageLayout(

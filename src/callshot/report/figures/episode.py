@@ -146,6 +146,10 @@ FOLDS_IN = 1.5
 MAX_FOLD_IN = 0.45
 ALL_FOLDS_IN = 2.8
 COMMON_GAP_IN = 0.08
+COUNT_UP_IN = 0.055  # from the middle of a cell with marks, to the number of segments
+MARKS_DOWN_IN = 0.085
+MARK_STEP_IN = 0.075  # between two marks, smaller if there are many
+CELL_MARGIN_IN = 0.06  # of all marks
 POOL_IN = 5.09
 DRAWN_IN = 5.51
 REMAINING_IN = 5.93  # what is left of the pool
@@ -281,16 +285,16 @@ def _draw_folds(ax: "Axes", example: ExampleEpisode) -> None:
             marks = [SQUARE] * example.drawn[label][fold]
             if is_query and label == example.labels[0]:
                 marks.append(DIAMOND)
-            text_y = y - 0.055 if marks else y
+            text_y = y - COUNT_UP_IN if marks else y
             colour = INK if counts[fold] else GREY
             _write(ax, x, text_y, counts[fold], fontsize=SMALL_PT, color=colour)
             # Marks stand side by side, around the middle of the cell.
-            step = min(0.075, (width - 0.06) / max(len(marks), 1))
+            step = min(MARK_STEP_IN, (width - CELL_MARGIN_IN) / max(len(marks), 1))
             middle = (len(marks) - 1) / 2
             for place, mark in enumerate(marks):
                 mark_x = x + (place - middle) * step
-                size = min(4.0, step * 65)
-                ax.plot(mark_x, y + 0.085, **{**mark, "markersize": size})
+                size_pt = min(4.0, step * 65)  # a little less than a step
+                ax.plot(mark_x, y + MARKS_DOWN_IN, **{**mark, "markersize": size_pt})
 
 
 def _draw_rows(ax: "Axes", example: ExampleEpisode) -> None:
