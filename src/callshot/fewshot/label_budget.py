@@ -67,18 +67,18 @@ def fit_class(shots: IntArray, values: FloatArray, complete_to_k: int) -> CurveF
     complete = order[shots[order] <= complete_to_k]
     unknown = np.full(values.shape[1], np.nan)
     if complete.size == 0:
-        return CurveFit(0, unknown, unknown, unknown, unknown)
+        return CurveFit(k=0, value=unknown, limit=unknown, slope=unknown, error=unknown)
     last = complete[-1]
     k = int(shots[last])
     value = values[last]
     if complete.size < MIN_POINTS:
-        return CurveFit(k, value, unknown, unknown, unknown)
+        return CurveFit(k, value, limit=unknown, slope=unknown, error=unknown)
     is_late = shots[complete] >= LATER_HALF * k
-    is_late[-MIN_POINTS:] = True
+    is_late[-MIN_POINTS:] = True  # the later half may have fewer shots than a fit needs
     late = complete[is_late]
-    # Fit a − b/k, b ≥ 0, to every column by least squares, as a line in 1/k.
     late_values = values[late]  # (shots, samples)
     late_shots = shots[late][:, None]
+    # A least-squares line in 1/k for every column: a − b/k with b ≥ 0.
     inverse = 1.0 / late_shots
     mean_inverse = inverse.mean()
     centred = inverse - mean_inverse
@@ -89,10 +89,9 @@ def fit_class(shots: IntArray, values: FloatArray, complete_to_k: int) -> CurveF
     residual = late_values - limit + slope * inverse
     mean_square = np.mean(residual**2, axis=0)
     error = np.sqrt(mean_square)
-    # A level curve stays where it is.
     limit = np.minimum(limit, 1.0)
-    limit = np.where(slope == 0, value, limit)
-    return CurveFit(k, value, limit, slope, error)
+    limit = np.where(slope == 0, value, limit)  # a level curve stays where it is
+    return CurveFit(k, value, limit=limit, slope=slope, error=error)
 
 
 def sample_gains(
@@ -103,7 +102,8 @@ def sample_gains(
 ) -> Gains:
     """Return by how much one more exemplar of each class raises its score, in every sample.
 
-    `samples` (shots, labels, samples) are the scores of one metric.
+    `samples` (shots, labels, samples) are the scores of one metric, `classes` the counts of at
+    least these labels.
     """
     complete_to_k = {count.label: count.complete_to_k for count in classes}
     gains = {}
@@ -128,7 +128,7 @@ def label_budget(
     if "shared" in rows["spread"]:
         rows = rows.filter(spread="shared")
     counts = {count.label: count for count in classes}
-    summaries = {  # by encoder, then by label
+    summaries = {  # columns of BUDGET by encoder, then by label
         encoder: _summarise_gains(class_gains)
         for encoder, class_gains in (gains or {}).items()
     }
@@ -151,7 +151,7 @@ def label_budget(
             "error": fit.error.item(),
             **summaries.get(row["encoder"], {}).get(label, NOT_COMPARED),
         }
-        # It gains, most of all, and enough to matter.
+        # It gains, most of all classes, and enough to matter; NaN in NOT_COMPARED is no gain.
         row["recommended"] = bool(
             row["prob_gain"] >= MIN_P_GAIN
             and row["prob_largest_gain"] >= MIN_P_LARGEST_GAIN
@@ -192,8 +192,8 @@ def saturation(curve: pl.DataFrame, within: float = LEVEL_CHANGE) -> int | None:
 def _summarise_gains(gains: Gains) -> dict[str, Row]:
     """Summarise the gain of each class from one more exemplar: columns of BUDGET, by label.
 
-    Classes without a curve are left out. The result is empty with too few samples, or fewer than
-    two classes.
+    Classes without a fitted curve (NaN) are left out. The result is empty with too few samples, or
+    fewer than two classes.
     """
     finite = {label: gain for label, gain in gains.items() if np.isfinite(gain).all()}
     samples = min(map(len, finite.values()), default=0)
@@ -207,6 +207,7 @@ def _summarise_gains(gains: Gains) -> dict[str, Row]:
             "next_gain_p01": low,
             "next_gain_p99": high,
             "prob_gain": np.mean(gain > 0),
+            # In each sample, its gain against the largest of the others.
             "prob_largest_gain": np.mean(gain > np.max(other_gains, axis=0)),
         }
     return summaries

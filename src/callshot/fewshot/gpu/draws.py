@@ -44,6 +44,7 @@ class GpuRows:
     """The rows of some episodes on a GPU, for one rule.
 
     Each distinct vector is multiplied once, as on the CPU, so that equal rows give equal bits.
+    `kept` has the arrays that `keep` has uploaded, with their copies, by the id of the array.
     """
 
     episodes: Episodes
@@ -171,9 +172,14 @@ def _draw_supports(
 ):
     """Fill chosen[n, i, lane] with the first steps[n] members of a random order that are outside.
 
-    A lane is a draw, with PER_QUERY of one query. The members of class n are members[start[n] :
-    start[n + 1]]; `outside` says which rows may be drawn. This is the shuffle of Fisher and Yates,
-    without an array of the members: step t has put member moved[t] at place swapped[t], and what
+    A lane is a draw, from `first` on, with PER_QUERY of one query. The members of class n are
+    members[start[n] : start[n + 1]], as row numbers inside the class, whose first row is
+    class_start[n]; `outside` says which rows may be drawn. The keys `base`, `query_key` (queries)
+    and `class_key` (classes) give the random numbers. `chosen` (classes, longest, lanes) is the
+    result.
+
+    With DISTINCT this is the shuffle of Fisher and Yates, without an array of the members: step t
+    has put member moved[t] at place swapped[t], both (classes, depth, lanes), and which member
     stands at a place is found by looking through the steps before.
     """
     n = tl.program_id(1).to(tl.int64)
@@ -191,13 +197,13 @@ def _draw_supports(
     chosen += n * longest * lanes + lane
     swapped += n * depth * lanes + lane
     moved += n * depth * lanes + lane
-    count = tl.where(valid, 0, wanted)
+    count = tl.where(valid, 0, wanted)  # lanes beyond the last have all they want
     position = tl.zeros((BLOCK,), tl.int32)
     while tl.min(count, 0) < wanted:
-        i = tl.max(position, 0)
-        past = position * DISTINCT
-        j = below(stream, position.to(tl.uint64), (size - past).to(tl.uint64))
-        place = past + j.to(tl.int32)
+        i = tl.max(position, 0)  # the same in all lanes
+        taken = position * DISTINCT  # members at the front of the order
+        j = below(stream, position.to(tl.uint64), (size - taken).to(tl.uint64))
+        place = taken + j.to(tl.int32)
         new = place
         if DISTINCT:
             front = position
@@ -356,7 +362,7 @@ class SupportDrawer:
         """
         chosen = supports.chosen
         classes, longest, lanes = chosen.shape
-        # How many members a draw goes through at most: some may not be drawn.
+        # How many members a draw goes through at most: some may not be drawn, and are skipped.
         skipped = np.diff(start) - self.split.pool_sizes
         depth = max(int((self.steps + skipped).max()), 1)
         # Without swaps no memory is needed for them

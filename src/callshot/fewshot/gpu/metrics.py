@@ -39,7 +39,8 @@ class Truth(NamedTuple):
     """The true classes of the queries of a fold.
 
     `relevant` is (classes, queries), `label` (queries). `members` are the positives of each class,
-    then the negatives of each; list i is members[start[i] : start[i + 1]].
+    then the negatives of each; list i is members[start[i] : start[i + 1]]. `harmonic` are the
+    harmonic numbers H(0) … H(queries).
     """
 
     relevant: Tensor
@@ -153,7 +154,15 @@ def _measure(
     A program has one row, a shot and a class, and LANES samples. With TIES only rows that `tied`
     says have ties are filled, else only the others. The anchors are the positives, or without ties
     and weights the negatives if these are fewer; each is compared with all queries and with the
-    other anchors (`same_…`). The other arguments are those of `measure`.
+    other anchors. The formulas of both are derived at the top of `kernels/ranks.py`.
+
+    scores, picks, weight, tied  as in `measure`
+    members, start, harmonic     of a `Truth`: the positives of class n are list n, its negatives
+                                 list classes + n
+    all_weights                  (samples), the weights of all queries together
+    side_weights                 (2 · classes, samples), those of the queries in each list
+    out                          (5, shots, classes, samples): AP is the first table, AUROC the next
+    ties                         (shots, classes)
     """
     row = tl.program_id(1).to(tl.int64)
     if (tl.load(tied + row) != 0) != TIES:
@@ -170,11 +179,11 @@ def _measure(
     first = tl.load(start + side)
     m = tl.load(start + side + 1) - first
     which = members + first
-    everything = tl.load(all_weights + sample, inside, 2.0)
-    size = tl.load(side_weights + side * samples + sample, inside, 1.0)
+    all_weight = tl.load(all_weights + sample, inside, 2.0)
+    side_weight = tl.load(side_weights + side * samples + sample, inside, 1.0)
     precision = tl.zeros((LANES,), tl.float64)
-    lost = tl.zeros((LANES,), tl.float64)
-    several = tl.zeros((LANES,), tl.int32)
+    above = tl.zeros((LANES,), tl.float64)
+    tied_anchors = tl.zeros((LANES,), tl.int32)
     for begin in range(0, m, ANCHORS):
         j = begin + tl.arange(0, ANCHORS)[:, None]
         real = (j < m) & valid
@@ -194,13 +203,13 @@ def _measure(
             valid,
             draws,
             samples,
-            False,
-            PICKED,
-            WEIGHTED,
-            TIES,
-            QUERIES,
+            LISTED=False,
+            PICKED=PICKED,
+            WEIGHTED=WEIGHTED,
+            TIES=TIES,
+            QUERIES=QUERIES,
         )
-        same_below, same_not_above = _sum_below(
+        anchors_below, anchors_not_above = _sum_below(
             scores,
             picks,
             weight,
@@ -211,39 +220,43 @@ def _measure(
             valid,
             draws,
             samples,
-            True,
-            PICKED,
-            WEIGHTED,
-            TIES,
-            QUERIES,
+            LISTED=True,
+            PICKED=PICKED,
+            WEIGHTED=WEIGHTED,
+            TIES=TIES,
+            QUERIES=QUERIES,
         )
-        rank = everything[None, :] - below
-        same = size[None, :] - same_below
+        # Weights of the queries that are not below an anchor: of all, the anchors, the others.
+        rank = all_weight[None, :] - below
+        same = side_weight[None, :] - anchors_below
         others = rank - same
         if TIES:
             equal = not_above - below
-            others -= 0.5 * (equal - (same_not_above - same_below))
-            several += tl.sum((real & (equal > 1)).to(tl.int32), 0)
+            # The others with the anchor's score count half.
+            others -= 0.5 * (equal - (anchors_not_above - anchors_below))
+            tied_anchors += tl.sum((real & (equal > 1)).to(tl.int32), 0)
         rank = tl.where(real, rank, 1.0)
         share = same / rank
         if by_negatives:
             share += tl.load(harmonic + rank.to(tl.int32)) - 1.0 / rank
         precision += tl.sum(w * share, 0)
-        lost += tl.sum(w * others, 0)
-    rest = everything - size
-    pairs = size * rest
-    area = tl.where(pairs > 0, lost / tl.where(pairs > 0, pairs, 1.0), float("nan"))
+        above += tl.sum(w * others, 0)
+    other_weight = all_weight - side_weight
+    pairs = side_weight * other_weight
+    # The share of pairs of an anchor and another query in which the other is above.
+    area = tl.where(pairs > 0, above / tl.where(pairs > 0, pairs, 1.0), float("nan"))
+    positive_weight = side_weight
     if by_negatives:
-        precision += rest - size * tl.load(harmonic + queries)
-        size = rest
+        precision += other_weight - side_weight * tl.load(harmonic + queries)
+        positive_weight = other_weight
     else:
         area = 1.0 - area
     out += row * samples + sample
     table = tl.num_programs(1).to(tl.int64) * samples
-    tl.store(out, precision / size, inside)
+    tl.store(out, precision / positive_weight, inside)
     tl.store(out + table, area, inside)
     if TIES:
-        tl.atomic_add(ties + row, tl.sum(several, 0).to(tl.int64))
+        tl.atomic_add(ties + row, tl.sum(tied_anchors, 0).to(tl.int64))
 
 
 @triton.jit
@@ -266,7 +279,8 @@ def _sample_decisions(
 
     `decisions` (shots, queries, draws) are twice the number of a class, plus 1 if it is right. The
     tables are in `out` (3, shots, classes, samples); a program fills LANES samples of CLASSES
-    classes at one shot. With weights (queries, samples), sample b takes draw b.
+    classes at one shot. For `picks` see `_load`; with weights (queries, samples), sample b takes
+    draw b.
     """
     sample = tl.program_id(0) * LANES + tl.arange(0, LANES)
     inside = sample < samples
@@ -287,7 +301,7 @@ def _sample_decisions(
         decided += tl.where(is_chosen, w, 0)
         correct += tl.where(is_chosen & is_right, w, 0)
         hits += tl.where((tl.load(label + q) == n) & is_right, w, 0)
-    place = (s * classes + n) * samples + sample[None, :]
+    place = (s * classes + n) * samples + sample[None, :]  # in each of the three tables
     valid = (n < classes) & inside[None, :]
     table = tl.num_programs(1).to(tl.int64) * classes * samples
     tl.store(out + place, hits.to(tl.float64), valid)
@@ -421,9 +435,13 @@ def _note_scores(
 
 
 def count_ties(scores: Tensor, relevant: Tensor, draws: int) -> tuple[Tensor, Tensor]:
-    """Count the scores that another query has too, and those of positives: (shots, classes)."""
+    """Count the scores that another query has too, and those of positives: (shots, classes).
+
+    `scores` is (shots, classes, queries · draws), `relevant` (classes, queries).
+    """
     shots, classes, lanes = scores.shape
     rows = shots * classes
+    # At least 32 bits for each score, so that few share one by chance; a power of 2 for the kernel.
     words = triton.next_power_of_2(lanes)
     seen, again = scores.new_zeros((2, rows, words), dtype=torch.int32)
     repeated = scores.new_empty(rows * lanes, dtype=torch.int8)
@@ -435,9 +453,12 @@ def count_ties(scores: Tensor, relevant: Tensor, draws: int) -> tuple[Tensor, Te
     place = repeated.nonzero()[:, 0]
     row = place // lanes
     bits = (scores.flatten()[place] + 0.0).view(torch.int64)
-    # A group are equal scores of one row. An odd factor keeps the scores of a row apart.
+    # A group are equal scores of one row. An odd factor keeps the scores of a row apart; those of
+    # two rows meet only by chance.
     _, group = torch.unique(bits * ODD + row, return_inverse=True)
-    query = place // draws  # with a number of its own in each row
+    # A query has a number of its own in each row: row · queries + q. Rows are shots × classes, so
+    # the remainder below is a place in `relevant`, flat.
+    query = place // draws
     first = query.scatter_reduce(0, group, query, "amin", include_self=False)
     last = query.scatter_reduce(0, group, query, "amax", include_self=False)
     is_tied = (first != last)[group]

@@ -317,8 +317,10 @@ def _to_scores(
     """Turn the logits of one shot and some lanes into scores, and store the decisions.
 
     `table` is (shots, classes, lanes); a lane is a query and a draw. With RANKING scores are odds,
-    and log-odds in the draws that `wide` (shots, draws) marks; else they are log-odds. For
-    `decisions` see `to_scores`.
+    and log-odds in the draws that `wide` (shots, draws) marks; else they are log-odds. `relevant`
+    is (classes, queries); for `decisions` see `to_scores`. The steps are those of `fill_shares`,
+    `fill_odds` and `fill_log_odds` in `kernels/scores.py`. GRID is `grid_constant`, PAD the classes
+    of a tile, of which those from `classes` on are not there.
     """
     s = tl.program_id(1).to(tl.int64)
     lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -362,7 +364,7 @@ def to_scores(table: Tensor, relevant: Tensor, draws: int, *, ranking: bool) -> 
     decisions = table.new_empty((shots, lanes), dtype=torch.int16)
     wide = decisions  # not read without ranking
     if ranking:
-        # The largest difference of two logits in each draw: whether odds stay normal floats.
+        # The largest difference of two logits in each draw says whether odds stay normal floats.
         gap = table.amax(1) - table.amin(1)
         gap = gap.reshape(shots, queries, draws).amax(1)
         wide = (gap >= LARGEST_GAP).to(torch.int8)

@@ -15,6 +15,7 @@ from callshot.fewshot.episodes import Engine, Split, blocks
 from callshot.fewshot.gpu.device import Gpu
 from callshot.fewshot.gpu.draws import SupportDrawer, Supports, upload
 from callshot.fewshot.gpu.metrics import (
+    Truth,
     count_decisions,
     count_ties,
     measure,
@@ -49,7 +50,7 @@ class SplitScorer(SupportDrawer):
         product_bytes = 8 * len(self.engine.episodes.rows)
         query_bytes = draws * draw_bytes + product_bytes
         out = self._new_table(draws)
-        pools = self.whole_pools(slice(0))  # without weights, so of no samples
+        pools = self.whole_pools(slice(0))  # of no samples: exemplars have no weights
         for queries in blocks(len(self.split.rows), SUPPORT_BYTES // query_bytes):
             supports = self.own_supports(queries, draws)
             self._fill(supports, pools, queries, draws, out)
@@ -102,8 +103,8 @@ class SplitScorer(SupportDrawer):
         )
         # Classes that give their whole pool at some shots. A pool has one lane, the same for all
         # draws, or one for each draw if exemplars have weights.
-        partial = np.flatnonzero(self.shots_drawn < len(self.shots)).tolist()
-        if not partial:
+        with_pool = np.flatnonzero(self.shots_drawn < len(self.shots)).tolist()
+        if not with_pool:
             return
         pool_lanes = pools.chosen.shape[2]
         whole = out.new_empty((1, len(self.steps), len(products) * pool_lanes))
@@ -111,7 +112,7 @@ class SplitScorer(SupportDrawer):
             pools, self.on_gpu, products, pool_lanes, whole, reciprocal=is_shared
         )
         end = first + len(products) * draws
-        for n in partial:
+        for n in with_pool:
             # (queries, draws)
             values = whole[0, n].reshape(-1, pool_lanes).expand(-1, draws)
             out[self.shots_drawn[n] :, n, first:end] = values.flatten()
@@ -179,7 +180,8 @@ def _sweep_own_draws(
     picks = upload(picked.astype(np.int32), gpu)
     bytes_per_k = 8 * len(engine.episodes.classes) * len(split.rows) * draws
     for block in blocks(len(shots), gpu.score_bytes // bytes_per_k):
-        scores = make_scorer(engine, split, shots[block], spread).per_query(draws)
+        scorer = make_scorer(engine, split, shots[block], spread)
+        scores = scorer.per_query(draws)  # logits, which `to_scores` replaces in place
         decisions = to_scores(scores, truth.relevant, draws, ranking=False)
         tied, tied_positives = count_ties(scores, truth.relevant, draws)
         tables, _ = measure(scores, decisions, truth, draws, picks=picks, tied=tied)
@@ -207,36 +209,52 @@ def _sweep_shared_draws(
     bytes_per_draw = 8 * len(engine.episodes.classes) * len(split.rows) * len(shots)
     for span in blocks(spread.samples, gpu.score_bytes // bytes_per_draw):
         draws = span.stop - span.start
-        scores = scorer.shared(span)
+        scores = scorer.shared(span)  # logits, which `to_scores` replaces in place
         decisions = to_scores(scores, truth.relevant, draws, ranking=True)
         weight = None
-        if spread.units is not None:
+        if spread.units is not None:  # in `total`
             rows_of_fold = upload(split.rows, gpu)
             units = engine.on_gpu.keep(spread.units)[span, rows_of_fold]
             weight = units.T.to(torch.float64).contiguous()
         tables, tied_positives = measure(scores, decisions, truth, draws, weight=weight)
         parts.append(tables)
-        if weight is None:
+        if weight is None:  # the decisions and ties of weighted queries are no counts
             counts = count_decisions(decisions, truth, draws)
             sums.add_decisions(rows, counts, tied_positives)
         if sums.left_out is not None:
-            repeats = []
-            # The same scores, without the queries of a group of recordings.
-            for left_out in _leave_groups_out(spread, split, span, gpu):
-                tables, _ = measure(
-                    scores,
-                    decisions,
-                    truth,
-                    draws,
-                    weight=left_out,
-                    tied=tied_positives,
-                )
-                repeats.append(tables)
-            parts_left_out.append(_join_repeats(repeats))
+            # Only sums of `shared` have `left_out`: its queries have no weights, with which
+            # `tied_positives` would be no counts of ties.
+            weights = _leave_groups_out(spread, split, span, gpu)
+            tables = _measure_left_out(
+                scores, decisions, truth, draws, weights, tied_positives
+            )
+            parts_left_out.append(tables)
         engine.step(len(shots) * draws / spread.samples / engine.episodes.folds)
     sums.add_values(rows, _join_samples(parts))
     if sums.left_out is not None:
         sums.left_out.add_values(rows, _join_samples(parts_left_out))
+
+
+def _measure_left_out(
+    scores: Tensor,
+    decisions: Tensor,
+    truth: Truth,
+    draws: int,
+    weights: Iterator[Tensor],
+    tied_positives: Tensor,
+) -> ClassTables:
+    """Return the tables (shots, classes, draws · repeats) of the same scores with other weights.
+
+    `weights` yields weights of queries (queries, draws), once for each repeat; `tied_positives`
+    (shots, classes) are counted without weights.
+    """
+    repeats = []
+    for weight in weights:
+        tables, _ = measure(
+            scores, decisions, truth, draws, weight=weight, tied=tied_positives
+        )
+        repeats.append(tables)
+    return _join_repeats(repeats)
 
 
 def _leave_groups_out(
