@@ -96,7 +96,8 @@ class _Stopper:
 
     def enforce_deadline(self) -> None:
         """Wait for a signal; end the process if the main thread has not done so in time."""
-        number = self.receiver.recv(1)[0]
+        received = self.receiver.recv(1)  # the number of the signal, as a byte
+        number = received[0]
         end_s = time.monotonic() + DEADLINE_S
         while time.monotonic() < end_s:
             time.sleep(0.05)

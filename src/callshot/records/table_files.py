@@ -130,13 +130,18 @@ def read_parquet(
     *,
     where: tuple[str, Sequence[str]] | None = None,
 ) -> pl.DataFrame:
-    """Read a Parquet file, or some `columns`, or rows `where` a column has one of some values."""
+    """Read a Parquet file: all of it, or some `columns`, or some rows.
+
+    `where` has a column, and the values of it that rows must have.
+    """
     with _open_parquet(path) as file:
         numbers = range(file.num_row_groups)
+        tables: Iterable[Any]
         tables = (file.read_row_group(number, columns) for number in numbers)
+        if not numbers:  # only then: this imports pandas, which takes a second
+            tables = [file.schema_arrow.empty_table()]
         frames = []
-        # To make an empty table imports pandas, which takes a second.
-        for table in tables if numbers else [file.schema_arrow.empty_table()]:
+        for table in tables:
             table.validate(full=True)  # polars trusts offsets and texts
             # A damaged name in the metadata would make polars panic, and print a backtrace.
             bare = table.replace_schema_metadata()

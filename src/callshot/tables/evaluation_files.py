@@ -236,19 +236,24 @@ def read_results(folder: Path) -> Evaluation:
     segments = Spans(rows.with_columns(**no_times), source=str(folder / "folds.csv"))
     segments = segments.with_columns(labels=[[]] * len(rows))
     folds = Folds(rows["fold"].to_numpy(), **fold_facts)
-    exemplars = Counter(rows.select("label", "fold").iter_rows())
-    classes = []
-    for row in read_frame(folder / "classes.csv", CLASSES).iter_rows(named=True):
-        per_fold = [exemplars[row["label"], fold] for fold in range(folds.count)]
-        classes.append(ClassCount(**row, per_fold=tuple(per_fold)))
     return Evaluation(
         **facts,
         **tables,
         values=_read_values(folder / VALUES_FILE),
-        classes=classes,
+        classes=_read_classes(folder, rows, folds.count),
         folds=folds,
         segments=segments,
     )
+
+
+def _read_classes(folder: Path, rows: Frame, fold_count: int) -> list[ClassCount]:
+    """Read `classes.csv`; the exemplars per fold are counted in `rows`, those of `folds.csv`."""
+    exemplars = Counter(rows.select("label", "fold").iter_rows())
+    classes = []
+    for row in read_frame(folder / "classes.csv", CLASSES).iter_rows(named=True):
+        per_fold = [exemplars[row["label"], fold] for fold in range(fold_count)]
+        classes.append(ClassCount(**row, per_fold=tuple(per_fold)))
+    return classes
 
 
 def merge_results(evaluations: Sequence[Evaluation]) -> Evaluation:

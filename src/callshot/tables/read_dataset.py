@@ -56,23 +56,23 @@ def read_dataset(
     """
     paths = [to_path(path) for path in paths]
     tables = read_tables(paths)
-    recordings = tables[0].recording
+    recordings = tables[0].recording  # before any are grouped
     table_name = tables[0].spans.metadata.get("corpus", "")
     name = corpus or table_name or paths[0].absolute().parent.name or "corpus"
     known_corpus = CORPORA.get(name) or CORPORA.get(table_name)
     if folds_dir is None:
         default = DEFAULT_FOLDS if known_corpus is None else known_corpus.folds
-        fold = None if fold_file is None else read_folds(fold_file, tables[0].spans)
+        given = None if fold_file is None else read_folds(fold_file, tables[0].spans)
         if group_duplicates:
             tables = group_tables(tables)
         chosen_folds = choose_folds(
-            tables[0].spans, folds, fold, fold_file, default=default
+            tables[0].spans, folds, given, fold_file, default=default
         )
     else:
         fold_file = folds_dir / FOLDS
         tables_and_folds = [read_folds_dir(folds_dir, table) for table in tables]
         tables = [table for table, _ in tables_and_folds]
-        chosen_folds = tables_and_folds[0][1]
+        _, chosen_folds = tables_and_folds[0]  # the same for all tables
         recordings = tables[0].recording
     if fold_file is not None:
         check_no_leak(tables[0].recording, chosen_folds.fold)

@@ -234,27 +234,27 @@ def _find_columns(names: Sequence[str], options: AnnotationOptions) -> dict[str,
 
 
 def _keep_one_way_of_times(
-    columns: dict[str, int], given: Collection[str]
+    columns: Mapping[str, int], given: Collection[str]
 ) -> dict[str, int]:
     """Return `columns` with one way to say the times: the one whose columns the user gave.
 
     Otherwise an end goes before a duration, and seconds before frames.
     """
+    kept = dict(columns)
     if "duration_s" in given and "end_s" not in given:
-        columns.pop("end_s", None)
-    if "start_s" not in columns or "end_s" in columns:
-        columns.pop("duration_s", None)
+        kept.pop("end_s", None)
+    if "start_s" not in kept or "end_s" in kept:
+        kept.pop("duration_s", None)
     are_seconds_given = any(name in given for name in SECONDS)
     are_frames_given = any(name in given for name in FRAMES)
-    has_frames = columns.keys() >= {*FRAMES}
-    has_frames_only = has_frames and not _has_seconds(columns)
+    has_frames_only = kept.keys() >= {*FRAMES} and not _has_seconds(kept)
     prefers_frames = are_frames_given or has_frames_only
     unused: tuple[str, ...] = ()
     if prefers_frames and not are_seconds_given:
         unused = (*SECONDS, "duration_s")
-    elif not columns.keys().isdisjoint(SECONDS):
+    elif not kept.keys().isdisjoint(SECONDS):
         unused = FRAMES
-    return {name: index for name, index in columns.items() if name not in unused}
+    return {name: index for name, index in kept.items() if name not in unused}
 
 
 def read(file: AnnotationFile) -> None:

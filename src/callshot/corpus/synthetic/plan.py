@@ -162,6 +162,7 @@ def _distribute_labels(seed: int, scale: float) -> list[list[LabelledCall]]:
     busyness = random.random(recording_count) ** 3  # some recordings are busier
     capacity = 0.7 + 1.9 * busyness
     recordings: list[list[LabelledCall]] = [[] for _ in range(recording_count)]
+    # The clumps of a list, mostly those of one label, go to as many recordings.
     for clumps in _make_clumps(counts, short.tolist()):
         sizes = np.array([len(calls) for calls in recordings])
         load = sizes / capacity
