@@ -219,6 +219,7 @@ class OutputFolder:
         outdated = []
         for name, checksum in zip(written, checksums, strict=True):
             is_edited = checksum != written[name] and not self._is_unfinished(name)
+            # A new file that was moved before a kill looks edited too, but is not staged any more.
             if is_edited and name in staged:
                 self._set_aside(name)
             elif not is_edited and name not in names:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from callshot.corpus.synthetic.plan import RATES_HZ, plan_corpus
 from callshot.corpus.synthetic.sounds import (
     CALL_TYPES,
+    Caller,
     RecordingPlan,
     Samples,
     draw_band_hz,
@@ -183,22 +184,7 @@ def make_recording(plan: RecordingPlan, *, seed: int = 0, rate_hz: int = 16000) 
     for label in sorted(set(plan.calls["label"])):
         usual = random.integers(len(callers))
         choirs[label] = callers[usual:] + callers[:usual]
-    size = round(plan.duration_s * rate_hz)
-    calls = np.zeros(size, np.float32)
-    for number, call in enumerate(plan.calls.rows()):
-        call_random = stream(seed, "voice", plan.number, number)
-        label = call["label"]
-        call_type = CALL_TYPES[label]
-        deviation_db = LEVEL_SPREAD_DB * call_random.standard_normal()
-        gain_db = call_type["level_db"] + deviation_db
-        start_s = call["start_s"]
-        length_s = call["end_s"] - start_s
-        choir = choirs[label]
-        dry = synthesise_call(label, choir, length_s, rate_hz, call_random)
-        gain = 10 ** (gain_db / 20)
-        first = round(start_s * rate_hz)
-        end = first + dry.size
-        calls[first:end] += gain * dry
+    calls = _make_calls(plan, choirs, seed, rate_hz)
     mixture = mix_soundscape(calls, soundscape, rate_hz, random)
     first_channel = to_pcm(mixture)
     # A weaker copy, 2 to 15 ms later: a second microphone some steps away.
@@ -210,6 +196,30 @@ def make_recording(plan: RecordingPlan, *, seed: int = 0, rate_hz: int = 16000) 
     second_channel[delay:] = np.round(second_gain * earlier)
     channels = [first_channel, second_channel]
     return np.stack(channels[: plan.channels], axis=1)
+
+
+def _make_calls(
+    plan: RecordingPlan, choirs: Mapping[str, list[Caller]], seed: int, rate_hz: int
+) -> Samples:
+    """Make all calls of a recording, at their times and levels and without any noise.
+
+    `choirs` has the callers of each label; calls but for choruses are by the first one.
+    """
+    size = round(plan.duration_s * rate_hz)
+    calls = np.zeros(size, np.float32)
+    for number, call in enumerate(plan.calls.rows()):
+        random = stream(seed, "voice", plan.number, number)
+        label = call["label"]
+        deviation_db = LEVEL_SPREAD_DB * random.standard_normal()
+        gain_db = CALL_TYPES[label]["level_db"] + deviation_db
+        start_s = call["start_s"]
+        length_s = call["end_s"] - start_s
+        dry = synthesise_call(label, choirs[label], length_s, rate_hz, random)
+        gain = 10 ** (gain_db / 20)
+        first = round(start_s * rate_hz)
+        end = first + dry.size
+        calls[first:end] += gain * dry
+    return calls
 
 
 def to_pcm(samples: Samples) -> Pcm:
