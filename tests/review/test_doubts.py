@@ -9,7 +9,8 @@ import pytest
 import soundfile
 
 from callshot.detection.events import events_frame
-from callshot.review.sources import find_doubts, has_annotations, make_items
+from callshot.review.items import find_doubts, make_items
+from callshot.review.sources import has_annotations
 from served_review import serve
 
 RATE_HZ = 8000

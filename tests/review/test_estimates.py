@@ -18,8 +18,8 @@ from callshot.review.estimates import (
     measure_agreement,
     wilson_interval,
 )
+from callshot.review.items import make_items
 from callshot.review.journal import Entry
-from callshot.review.sources import make_items
 
 NUMBERS = count(1)
 

@@ -29,8 +29,8 @@ from callshot.corpus.annotations.rows import FREQUENCIES
 from callshot.detection.events import events_frame
 from callshot.detection.index.clock import shift_clock
 from callshot.errors import RequestError
+from callshot.review.items import PLACE, PROBABILITY, make_items
 from callshot.review.journal import Entry, Row
-from callshot.review.sources import PLACE, PROBABILITY, make_items
 from callshot.spans import Spans
 
 CONFIRM = "confirm"

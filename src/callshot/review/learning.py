@@ -35,11 +35,11 @@ from callshot.files import SCAN_FACTS, sha256_file
 from callshot.records import Progress, Reject, no_progress
 from callshot.records.table_files import format_csv
 from callshot.results import check_result
+from callshot.review.items import PLACE
 from callshot.review.journal import JOURNAL
 from callshot.review.labels import LABELS, Span
 from callshot.review.results import ReviewResults, read_review
 from callshot.review.sound import RecordingFiles
-from callshot.review.sources import PLACE
 
 BOX_COLUMNS = (*PLACE, *FREQUENCIES)  # of a call that a person marked
 # A note on calls alone; the model has background.

@@ -23,17 +23,12 @@ from callshot.files import FOUND, is_inside
 from callshot.records import Finding
 from callshot.records.frames import EVENTS, Frame
 from callshot.review.decisions import SPLIT, Decisions
+from callshot.review.items import PLACE, make_items
 from callshot.review.journal import JOURNAL, TORN, Journal, read_journal
 from callshot.review.labels import LABELS, Labels, Span
 from callshot.review.similar import INDEX_FOLDER
 from callshot.review.sound import RecordingFiles
-from callshot.review.sources import (
-    PLACE,
-    VECTOR_FACTS,
-    VECTORS,
-    make_items,
-    read_vector_facts,
-)
+from callshot.review.sources import VECTOR_FACTS, VECTORS, read_vector_facts
 from callshot.review.web_safety import ADDRESS, read_address
 
 # Beside the columns of EVENTS; `added` says that a person marked the call.

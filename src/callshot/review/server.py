@@ -21,6 +21,7 @@ from callshot.corpus.segment_table import SEGMENTS
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.files import LockBusy, check_own_folder, hold_lock, make_folder
 from callshot.review.finding import Finding
+from callshot.review.items import find_checksum
 from callshot.review.journal import Journal, is_review, open_journal, read_journal
 from callshot.review.labelling import Labelling
 from callshot.review.labels import LABELS
@@ -29,7 +30,6 @@ from callshot.review.similar import Search, SearchOptions
 from callshot.review.sources import (
     STUDY_FILE,
     SourceOptions,
-    find_checksum,
     has_annotations,
     open_source,
 )

@@ -44,16 +44,7 @@ from callshot.review.estimates import (
     find_obstacle,
     measure_agreement,
 )
-from callshot.review.journal import Entry, Journal, Row
-from callshot.review.sound import (
-    LEVEL_HEIGHT,
-    LEVEL_WIDTH,
-    Clip,
-    Picture,
-    fit_contrast,
-    suggest_presets,
-)
-from callshot.review.sources import (
+from callshot.review.items import (
     CLIPPED,
     DOUBTFUL,
     DOUBTS,
@@ -63,12 +54,20 @@ from callshot.review.sources import (
     PLACE,
     PROBABILITY,
     SCORES,
-    Scores,
-    Source,
     order_items,
     replace_scores,
     select_items,
 )
+from callshot.review.journal import Entry, Journal, Row
+from callshot.review.sound import (
+    LEVEL_HEIGHT,
+    LEVEL_WIDTH,
+    Clip,
+    Picture,
+    fit_contrast,
+    suggest_presets,
+)
+from callshot.review.sources import Scores, Source
 from callshot.spans import Spans
 
 if TYPE_CHECKING:
