@@ -41,6 +41,7 @@ from callshot.results import open_output_folder
 from callshot.version import __version__
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -247,6 +248,16 @@ def find_short(minutes: FloatArray) -> Cells:
     return np.argwhere(minutes < FEW * usual)
 
 
+def _write_counts(ax: "Axes", counts: FloatArray, highest: float) -> None:
+    """Write the counts above 0 into the cells of a map, whose colours end at `highest`."""
+    for day, hour in np.argwhere(counts > 0):
+        count = counts[day, hour]
+        is_dark = count > DARK * highest
+        colour = "white" if is_dark else INK
+        style: Style = {"ha": "center", "va": "center", "fontsize": NUMBER_SIZE}
+        ax.text(hour + 0.5, day + 0.5, f"{count:.0f}", color=colour, **style)
+
+
 def _compose(
     figure: "Figure",
     maps: Sequence[tuple[str, FloatArray]],
@@ -293,13 +304,7 @@ def _compose(
         ax.grid(visible=False)
         ax.spines[:].set_visible(True)
         if is_wide:
-            for day, hour in np.argwhere(counts > 0):
-                count = counts[day, hour]
-                is_dark = count > DARK * highest
-                colour = "white" if is_dark else INK
-                text = f"{count:.0f}"
-                place = {"ha": "center", "va": "center", "fontsize": NUMBER_SIZE}
-                ax.text(hour + 0.5, day + 0.5, text, color=colour, **place)
+            _write_counts(ax, counts, highest)
         ax.set(xlim=(0, HOURS), ylim=(len(days), 0), xticks=range(0, HOURS + 1, 6))
         ax.tick_params(labelbottom=True, labelleft=True)
         names = [f"{days[tick]:%Y-%m-%d}" for tick in ticks]

@@ -317,10 +317,7 @@ def learn_examples(
     clip_rate_hz = None
     if can_be_scanned(joined_encoder, settings):
         spec = joined_encoder.specs[0]
-        grid = find_grid(spec, settings)
-        clip_rate_hz = grid.rate_hz
-        clips = read_clips(vectors.spans, spec, grid, settings)
-        vectors = replace(vectors, spans=clips)
+        vectors, clip_rate_hz = _add_clips(vectors, spec, settings)
         if options.site is not None:
             vectors = _mix_into_site(vectors, options.site, spec, settings, embedding)
     elif options.site is not None:
@@ -349,6 +346,15 @@ def learn_examples(
         doubts = _describe_background(result.model.background, advice)
         result = replace(result, notes=[*notes, *doubts])
     return result
+
+
+def _add_clips(
+    examples: Vectors, spec: EncoderSpec, settings: AudioSettings
+) -> tuple[Vectors, int]:
+    """Return examples with their audio in the column `clip`, and the rate of that in Hz."""
+    grid = find_grid(spec, settings)
+    spans = read_clips(examples.spans, spec, grid, settings)
+    return replace(examples, spans=spans), grid.rate_hz
 
 
 def _mix_into_site(

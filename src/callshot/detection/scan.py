@@ -607,12 +607,8 @@ def choose_detector(
     if known is not None:
         limited = limit_alarms(nearest, model, known, allowed)
 
-    # Compare in how many windows of the sample both find a call.
     if sample is not None:
-        label_by_mean, _ = limited.search_once([sample.vectors], limited.means)
-        label_by_threshold, *_ = detector.search([sample.vectors])
-        found_by_mean = np.count_nonzero(label_by_mean != BACKGROUND)
-        found_by_threshold = np.count_nonzero(label_by_threshold != BACKGROUND)
+        found_by_mean, found_by_threshold = _count_found(sample, limited, detector)
         if has_no_calls and false_alarms is not None:
             found_by_mean *= CLOSER
         if found_by_mean <= found_by_threshold and not is_too_short:
@@ -630,6 +626,17 @@ def choose_detector(
     aim_notes = _describe_aim(aim, reached_aim, known.hours, limited.limits.factor)
     notes = [LIMITED_MEAN, *warnings, *aim_notes]
     return _Choice(limited, model, reached_aim, notes)
+
+
+def _count_found(
+    sample: Background, nearest: NearestMeanDetector, detector: Detector
+) -> tuple[int, int]:
+    """Return in how many windows of a sample each of two detectors finds a call."""
+    by_mean, _ = nearest.search_once([sample.vectors], nearest.means)
+    by_threshold, *_ = detector.search([sample.vectors])
+    found_by_mean = np.count_nonzero(by_mean != BACKGROUND)
+    found_by_threshold = np.count_nonzero(by_threshold != BACKGROUND)
+    return int(found_by_mean), int(found_by_threshold)
 
 
 def _scale_aim(aim: float, index: Index, background: Background | None) -> float:

@@ -100,10 +100,11 @@ def import_index(
         window_s=window_s,
         hop_s=hop_s,
     )
-    # Recordings are read twice, one at a time: all of them may be too many for the memory.
+    # Recordings are read twice, one at a time: all of them may be too many for the memory. The
+    # first time is to check them, and to measure what all have in common.
     readers_by_path = {}  # by the path in the index
     dimensions = set()
-    lengths_s = []
+    lengths_s = []  # of the windows of each recording
     steps_s = []
     for name, read in readers.items():
         windows = read()
@@ -113,12 +114,7 @@ def import_index(
             continue
         if path in readers_by_path:
             raise InputError(f"{source}: two recordings are called {path}")
-        for start_s, end_s in zip(windows["start_s"], windows["end_s"], strict=True):
-            if not 0 <= start_s < end_s:
-                raise InputError(
-                    f"{source}: {path}: a window from {start_s:g} to {end_s:g} s: "
-                    f"{IMPOSSIBLE_TIMES}"
-                )
+        _check_times(windows, f"{source}: {path}")
         readers_by_path[path] = read
         dimensions.add(windows["vector"].shape[1])
         lengths_s.append(windows["end_s"] - windows["start_s"])
@@ -146,6 +142,15 @@ def import_index(
     for path, read in readers_by_path.items():
         _write_recording(folder, settings, path, read())
     return open_index(folder), notes
+
+
+def _check_times(windows: Rows, place: str) -> None:
+    """Raise InputError unless windows have possible times; `place` says where they come from."""
+    for start_s, end_s in zip(windows["start_s"], windows["end_s"], strict=True):
+        if not 0 <= start_s < end_s:
+            raise InputError(
+                f"{place}: a window from {start_s:g} to {end_s:g} s: {IMPOSSIBLE_TIMES}"
+            )
 
 
 def clean_name(name: str) -> str:
@@ -199,7 +204,10 @@ def _write_recording(
 def pool_windows(
     windows: Rows, start_s: float, end_s: float
 ) -> tuple[Float32Array, int]:
-    """Return the mean vector of the windows of a span, and how many they are."""
+    """Return the mean vector of the windows that stand for a span (`choose_windows`), and how many.
+
+    `windows` are those of the recording.
+    """
     rows = choose_windows(windows, start_s, end_s)
     if len(rows) == 0:
         raise InputError(f"no window overlaps {start_s:g} to {end_s:g} s")
