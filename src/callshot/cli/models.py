@@ -468,11 +468,7 @@ def scan(
     """
     from rich.console import Console
 
-    from callshot.detection.scan_files import (
-        scan_files,
-        scan_segment_files,
-        show_scan,
-    )
+    from callshot.detection.scan_files import scan_files, show_scan
 
     if (recordings is None) == (segments is None):
         raise OptionError(
@@ -482,23 +478,7 @@ def scan(
     if segments is not None:
         for name in scanning:
             raise OptionError(f"{name}: cannot be combined with --segments; remove it")
-        with run_with_progress("opening the encoder", quiet=quiet) as progress:
-            labelled = scan_segment_files(
-                path,
-                segments,
-                out,
-                encoder.embedding(),
-                encoder=encoder.encoder,
-                audio=audio,
-                progress=progress,
-            )
-        if not quiet:
-            print_rejects(labelled.rejects)
-            for note in labelled.notes:
-                echo(f"note: {note}")
-            segment_count = count_text(len(labelled.frame), "segment")
-            print(f"{segment_count} labelled, in {out / 'labels.csv'}")
-        report_left_out(labelled.rejects, "segment", file="")
+        _scan_segments(path, segments, out, encoder, audio, quiet=quiet)
         return
 
     for name, value in {"audio": audio, "store": encoder.store}.items():
@@ -535,6 +515,37 @@ def scan(
     if not quiet:
         show_scan(result, out, Console())
     report_left_out(result.rejects, "recording", out / "rejects.csv")
+
+
+def _scan_segments(
+    model: Path,
+    segments: Path,
+    out: Path,
+    encoder: EncoderOptions,
+    audio: Path | None,
+    *,
+    quiet: bool,
+) -> None:
+    """Label the calls of a table of segments, and print what was done: scan --segments."""
+    from callshot.detection.scan_files import scan_segment_files
+
+    with run_with_progress("opening the encoder", quiet=quiet) as progress:
+        labelled = scan_segment_files(
+            model,
+            segments,
+            out,
+            encoder.embedding(),
+            encoder=encoder.encoder,
+            audio=audio,
+            progress=progress,
+        )
+    if not quiet:
+        print_rejects(labelled.rejects)
+        for note in labelled.notes:
+            echo(f"note: {note}")
+        segment_count = count_text(len(labelled.frame), "segment")
+        print(f"{segment_count} labelled, in {out / 'labels.csv'}")
+    report_left_out(labelled.rejects, "segment", file="")
 
 
 @app.command(rich_help_panel=FIELD)

@@ -195,17 +195,7 @@ def _parse_study(path: Path, text: str, content: Mapping[str, Any]) -> Study:
 
     store = top.get("store")
     own_paths = [path.absolute(), out, *optional(store), *optional(references)]
-    corpora: dict[str, StudyCorpus] = {}
-    for name, section in top.get("corpus", {}).items():
-        corpus = _parse_corpus(name, section, base, own_paths)
-        other = corpora.setdefault(name.casefold(), corpus)
-        if other is not corpus:
-            raise OptionError(
-                f"[corpus.{name}]: differs from {other.name} only in case, and both name folders"
-            )
-    if not corpora:
-        raise OptionError("no corpus; add a table [corpus.NAME] with the key audio")
-
+    corpora = _parse_corpora(top.get("corpus", {}), base, own_paths)
     report = {"spread": protocol.spreads[0], **sections["report"]}
     check_choice("[report] spread", report["spread"], protocol.spreads)
     if "target" in report:
@@ -214,7 +204,7 @@ def _parse_study(path: Path, text: str, content: Mapping[str, Any]) -> Study:
     return Study(
         path=path,
         out=out,
-        corpora=[*corpora.values()],
+        corpora=corpora,
         encoders=_parse_encoders(top.get("encoder", []), base, baselines),
         protocol=protocol,
         baselines=baselines,
@@ -322,6 +312,23 @@ def _resolve_path(base: Path, text: str, name: str) -> Path:
         return base / Path(text).expanduser()
     except (RuntimeError, ValueError) as error:  # an unknown user after ~
         raise OptionError(f"{name}: {text!r} is not a path ({error})") from None
+
+
+def _parse_corpora(
+    contents: Mapping[str, Any], base: Path, own_paths: Sequence[Path]
+) -> list[StudyCorpus]:
+    """Return the corpora of the tables [corpus.NAME], with names that differ as folders."""
+    corpora: dict[str, StudyCorpus] = {}
+    for name, content in contents.items():
+        corpus = _parse_corpus(name, content, base, own_paths)
+        other = corpora.setdefault(name.casefold(), corpus)
+        if other is not corpus:
+            raise OptionError(
+                f"[corpus.{name}]: differs from {other.name} only in case, and both name folders"
+            )
+    if not corpora:
+        raise OptionError("no corpus; add a table [corpus.NAME] with the key audio")
+    return [*corpora.values()]
 
 
 def _parse_corpus(

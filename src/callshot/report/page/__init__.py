@@ -127,9 +127,6 @@ def corpus_data(results: CorpusResults, summary: Summary, shots: Shots) -> Data:
         all_shots,
         fields=(*INTERVAL, "wins", "clear"),
     )
-    by_metric = ["scoring", "metric"]
-    baselines = results.baselines.join(metrics, on=by_metric, maintain_order="left")
-    positions = dict(encoders.select("encoder", "index").iter_rows())
     return {
         "name": clean(evaluation.corpus),
         "complete_shots": evaluation.complete_shots,
@@ -141,16 +138,7 @@ def corpus_data(results: CorpusResults, summary: Summary, shots: Shots) -> Data:
         "classes": list(map(clean, classes["label"])),
         "classifiers": [clean(classifier_name(name)) for name in others],
         "lines": lines,
-        "baselines": [
-            {
-                "name": clean(baseline["name"]),
-                "kind": baseline["kind"],
-                "encoder": positions.get(baseline["encoder"]),
-                "metric": baseline["index"],
-                "value": _round(baseline["value"]),
-            }
-            for baseline in baselines.iter_rows(named=True)
-        ],
+        "baselines": _list_baselines(results.baselines, metrics, encoders),
         "pairs": [list(map(clean, names)) for _, *names in pairs.iter_rows()],
         "differences": difference_lines,
         "best": evaluation.encoders.index(summary.best),
@@ -158,6 +146,26 @@ def corpus_data(results: CorpusResults, summary: Summary, shots: Shots) -> Data:
         "headline": _mark_headline(curve.filter(spread=spread), summary),
         "confusion": confusion_data(evaluation, shots, summary.headline.k),
     }
+
+
+def _list_baselines(baselines: Frame, metrics: Frame, encoders: Frame) -> list[Data]:
+    """Return the baselines that have a metric of the curves, and the positions of what they read.
+
+    `metrics` and `encoders` are frames of `_number_rows`. The encoder is None if it was audio.
+    """
+    by_metric = ["scoring", "metric"]
+    shown = baselines.join(metrics, on=by_metric, maintain_order="left")
+    positions = dict(encoders.select("encoder", "index").iter_rows())
+    return [
+        {
+            "name": clean(baseline["name"]),
+            "kind": baseline["kind"],
+            "encoder": positions.get(baseline["encoder"]),
+            "metric": baseline["index"],
+            "value": _round(baseline["value"]),
+        }
+        for baseline in shown.iter_rows(named=True)
+    ]
 
 
 def _mark_headline(curve: Frame, summary: Summary) -> Data:

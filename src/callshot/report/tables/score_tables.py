@@ -117,7 +117,7 @@ def score_table(
     columns = list(product(unique_values(curve, "encoder"), TABLE_METRICS))
     points = curve.rows_by_key(["encoder", "metric", "k"], named=True, unique=True)
 
-    # How often cells are underlined, by column and k. Of two kinds that are passed at the same k,
+    # The number of lines under cells, by column and k. Of two kinds that are passed at the same k,
     # the later one in BASELINE_KINDS holds: it has more lines.
     underline_of_cell: dict[tuple[str, str, int], int] = {}
     foot: list[Row] = []
@@ -142,14 +142,7 @@ def score_table(
             notes.append(say("underlined", other, underlines[kind], bool(crossovers)))
     if foot:
         baseline_notes.append(TRAINED_NOTE)
-    chances = {}  # of each column, at its last k
-    for (encoder, metric, _), point in points.items():
-        chances[encoder, metric] = point["chance"]
-    chance_row = [Cell("Chance")]
-    for column in columns:
-        chance = chances.get(column, nan)
-        chance_row.append(number(chance))
-    foot.append(chance_row)
+    foot.append(_make_chance_row(points, columns))
 
     cells_of_k, star_note = mark_shots(shown, results.evaluation.complete_shots)
     rows = []
@@ -180,6 +173,20 @@ def score_table(
 
 
 reduced_table = table_of_corpus(partial(score_table, scoring="reduced"))
+
+
+def _make_chance_row(
+    points: Mapping[tuple[Any, ...], Mapping[str, Any]],
+    columns: Sequence[tuple[str, str]],
+) -> Row:
+    """Return the row of the level of chance, of each column at its last k.
+
+    `points` are rows of the curve by (encoder, metric, k); a column is (encoder, metric).
+    """
+    chances = {}
+    for (encoder, metric, _), point in points.items():
+        chances[encoder, metric] = point["chance"]
+    return [Cell("Chance"), *(number(chances.get(column, nan)) for column in columns)]
 
 
 def _make_baseline_rows(
