@@ -354,16 +354,16 @@ class Engine:
         return replace(self, episodes=episodes)
 
     def run(
-        self, tasks: Sequence[Callable[[], Result]], weight: float = 0.0
+        self, tasks: Sequence[Callable[[], Result]], progress: float = 0.0
     ) -> list[Result]:
         """Run tasks in threads and return their results in order.
 
-        `weight` is the progress, in shots, of all tasks together.
+        `progress` is that of all tasks together, in shots.
         """
 
         def run(task: Callable[[], Result]) -> Result:
             result = task()
-            self.step(weight / len(tasks))
+            self.step(progress / len(tasks))
             return result
 
         return list(self.threads.map(run, tasks))

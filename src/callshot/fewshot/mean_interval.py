@@ -277,9 +277,9 @@ def _weigh_groups(
         episodes.class_key,
         shots,
         engine.protocol.distinct,
-        episodes.members,
-        episodes.class_start,
-        np.empty(0, bool),  # `pools` say what is outside of a fold
+        members=episodes.members,
+        start=episodes.class_start,
+        outside=np.empty(0, bool),  # not read: `pools` say what is outside of a fold
     )
     stream = streams.purpose_key(engine.protocol.seed, "shared")
     draws = span.stop - span.start

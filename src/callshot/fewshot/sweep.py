@@ -148,7 +148,7 @@ def _sum_folds(
     if spread.group is not None:
         samples = spread.samples * spread.repeats
         sums.left_out = new_sums(len(k), samples, classes, categories)
-    swept = len(k)  # k of `sweep_fold`
+    swept = len(k)  # how many k `sweep_fold` does; the one beyond is the whole pool
     if not scorer:
         swept = len(engine.protocol.shots)
     for split in make_splits(engine.episodes):
@@ -228,13 +228,15 @@ def _measure_draws(
     sums: MetricSums,
     compute_logits: ComputeLogits,
 ) -> None:
-    """Score the queries of one fold by draws that all of them share, and add the metrics.
+    """Score the queries of one fold by draws that all of them share, and add the metrics to `sums`.
 
-    `rows` are the rows of the sums to fill, one for each k.
+    `rows` are the rows of the sums to fill, one for each k. Without the queries of a group, the
+    same draws are measured once more for each repeat, for the `left_out` of the sums.
     """
     shots = rows.stop - rows.start
     classes = len(engine.episodes.classes)
     bytes_per_draw = 8 * shots * classes * len(split.rows)
+    # The whole pool, in the last row, is not measured without groups.
     has_groups = sums.left_out is not None and rows.start == 0
 
     def measure_span(span: slice) -> list[FoldMetrics]:
@@ -261,7 +263,7 @@ def _measure_draws(
     steps = 0 if is_whole_pool else shots  # the whole pool is no step of the progress
     results = engine.run(tasks, steps / engine.episodes.folds)
     metrics, *left_out = zip(*results, strict=True)
-    if spread.units is None:
+    if spread.units is None:  # the decisions and ties of weighted queries are no counts
         for part in metrics:
             sums.add_decisions(rows, part.decisions, part.tied)
     sums.add_values(rows, by_sample(metrics))
@@ -299,7 +301,7 @@ def _bootstrap_fold(
     """Score the queries of one fold by their own draws, and add the metrics of bootstrap samples.
 
     Shots are processed in blocks whose scores take half of the memory; each block draws the same
-    supports again.
+    supports again. The metrics are added to `sums`.
     """
     protocol = engine.protocol
     classes = len(engine.episodes.classes)
@@ -309,7 +311,10 @@ def _bootstrap_fold(
     bytes_per_shot = 8 * classes * queries * protocol.draws
     shots_at_a_time = max(engine.memory // 2, MIN_SCORE_BYTES) // bytes_per_shot
     for block in blocks(len(shots), shots_at_a_time):
-        scores, decided, counts = score_queries(engine, split, shots[block], scorer)
+        # decided_class is (shots, queries, draws).
+        scores, decided_class, counts = score_queries(
+            engine, split, shots[block], scorer
+        )
         # The tasks below fill these in: by shot the decisions, by shot and class the rankings.
         size = (len(scores), classes, protocol.bootstraps)
         tables = ClassTables(*(np.empty(size) for _ in ClassTables._fields))
@@ -319,20 +324,20 @@ def _bootstrap_fold(
             shot_tables = ClassTables(*(table[shot] for table in tables))
             decisions_task = partial(
                 ranks.sample_decisions,
-                decided[shot],
+                decided_class[shot],
                 split.relevant,
                 split.label,
                 picks,
-                shot_tables.hits,
-                shot_tables.correct,
-                shot_tables.decided,
+                hits=shot_tables.hits,
+                correct=shot_tables.correct,
+                decided_for=shot_tables.decided,
             )
             tasks.append(decisions_task)
             for n, class_scores in enumerate(shot_scores):
                 inputs = (n, class_scores, picks, harmonic, shot_tables, tied[shot])
                 tasks.append(partial(_resample_class, split, *inputs))
-        weight = (1 - SCORING_SHARE) * len(scores) / engine.episodes.folds
-        engine.run(tasks, weight)
+        progress = (1 - SCORING_SHARE) * len(scores) / engine.episodes.folds
+        engine.run(tasks, progress)
         sums.add_decisions(block, counts, tied)
         sums.add_values(block, tables)
 
@@ -348,10 +353,12 @@ def _resample_class(
 ) -> None:
     """Fill AP and AUROC of class n in every bootstrap sample, and the number of its tied positives.
 
-    `scores` is (queries, draws), `picks` (queries, samples). Each score is only compared with the
-    scores of anchors: the positives, or the negatives where these are fewer and no scores tie, as
-    the sums over negatives hold for rankings without ties. Where positives and negatives are both
-    many, every sample is sorted instead.
+    `scores` is (queries, draws), `picks` (queries, samples) the draw of each query in each sample.
+    Row n of the `tables` (classes, samples) and of `tied` (classes,) is filled.
+
+    Each score is only compared with the scores of anchors: the positives, or the negatives where
+    these are fewer and no scores tie, as the sums over negatives hold for rankings without ties.
+    Where positives and negatives are both many, every sample is sorted instead.
     """
     ap = tables.ap[n]
     auroc = tables.auroc[n]
@@ -442,9 +449,9 @@ def query_logits(
         engine.episodes.class_key,
         shots,
         engine.protocol.distinct,
-        split.pool,
-        split.pool_start,
-        split.outside,
+        members=split.pool,
+        start=split.pool_start,
+        outside=split.outside,
     )
     seed = engine.protocol.seed
     keys = engine.episodes.segment_key[split.rows]
@@ -501,9 +508,9 @@ def shared_logits(
         episodes.class_key,
         shots,
         distinct,
-        episodes.members,
-        episodes.class_start,
-        split.outside,
+        members=episodes.members,
+        start=episodes.class_start,
+        outside=split.outside,
     )
 
     def compute(span: slice) -> FloatArray:
@@ -602,8 +609,8 @@ def logits_of_means(engine: Engine, split: Split, means: FloatArray) -> FloatArr
 def widen_total(sums: MetricSums, shared: MetricSums, episodes: Episodes) -> None:
     """Widen the samples of `total` in `sums` to a prediction interval, in place.
 
-    `shared` are the metrics of the spread `shared`, which show how much labelled sets vary. It also
-    gives the chance level of decisions, as `total` counts no decisions.
+    `shared` are the metrics of the spread `shared`, which show how much labelled sets vary. They
+    also give the chance level of decisions, as `total` counts no decisions.
     """
     sums.chance = shared.chance
     inflation = small_sample_inflation(count_recordings(episodes))

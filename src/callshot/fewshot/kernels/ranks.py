@@ -88,8 +88,8 @@ def index_of(entry):
 def radix_pass(source, target, shift, width, digits):
     """Sort `source` into `target`, stably, by the `width` bits from bit `shift` on: the digit.
 
-    `digits` is scratch: first how many entries have each digit, then at which place the next entry
-    with the digit goes.
+    `digits` (2 ** width + 1) is scratch: first how many entries have each digit, counted one place
+    further on, then at which place the next entry with the digit goes.
     """
     mask = np.uint64((1 << width) - 1)
     digits[:] = 0
@@ -129,6 +129,7 @@ def sort_scores(scores):
     The upper 32 bits are the first bits of the score. Three radix passes sort by 24 of them, or by
     all where there are many scores; shell sort orders the entries that agree in these.
     """
+    # Bits of a pass: with few scores, counting 2 ** 11 digits would take longer than shell sort.
     width = 8 if scores.size < 4096 else 11
     lowest = np.uint64(40 if width == 8 else 32)
     entries = np.empty(scores.size, np.uint64)
@@ -205,22 +206,23 @@ def ranking_metrics(scores, weight, relevant):
     while start > 0:  # best first, equal scores at once
         score = scores[index_of(order[start - 1])]
         stop = start
-        new = 0
+        new_positives = 0
         new_hits = 0
         new_misses = 0
         while start > 0 and scores[index_of(order[start - 1])] == score:
             start -= 1
             i = index_of(order[start])
-            new += relevant[i]
+            new_positives += relevant[i]
             new_hits += weight[i] if relevant[i] else 0
             new_misses += 0 if relevant[i] else weight[i]
         hits += new_hits
         lost += new_hits * (misses + 0.5 * new_misses)
         misses += new_misses
         precision += new_hits * (hits / (hits + misses))
-        tied += new if stop - start > 1 else 0
+        tied += new_positives if stop - start > 1 else 0
     pairs = np.float64(hits) * misses
-    return precision / hits, 1.0 - lost / pairs if pairs > 0 else np.nan, tied
+    auroc = 1.0 - lost / pairs if pairs > 0 else np.nan
+    return precision / hits, auroc, tied
 
 
 @inner
@@ -232,14 +234,14 @@ def metrics_of_few(scores, weight, positives, anchors, anchor_weight):
     is right only where every weight is 1.
     """
     m = positives.size
-    everything = np.sum(weight)
-    relevant = 0
+    all_weight = np.sum(weight)
+    positive_weight = 0
     for j in range(m):
         anchors[j] = scores[positives[j]]
         anchor_weight[j] = weight[positives[j]]
-        relevant += anchor_weight[j]
+        positive_weight += anchor_weight[j]
     precision = 0.0
-    lost = 0.0
+    lost = 0.0  # pairs with the negative above the positive
     tied = 0
     for j in range(m):
         t = anchors[j]
@@ -255,23 +257,27 @@ def metrics_of_few(scores, weight, positives, anchors, anchor_weight):
             w = anchor_weight[i]
             anchors_below += w if anchors[i] < t else 0
             anchors_not_above += w if anchors[i] <= t else 0
-        hits = relevant - anchors_below
-        misses = everything - below - hits
-        misses_above = everything - not_above - (relevant - anchors_not_above)
+        # Positives and negatives not below the anchor, and negatives above it.
+        hits = positive_weight - anchors_below
+        misses = all_weight - below - hits
+        hits_above = positive_weight - anchors_not_above
+        misses_above = all_weight - not_above - hits_above
         precision += anchor_weight[j] * (hits / (hits + misses))
+        # A negative with the anchor's score counts half.
         lost += anchor_weight[j] * (0.5 * (misses + misses_above))
         tied += not_above - below > 1
-    pairs = np.float64(relevant) * (everything - relevant)
-    return precision / relevant, 1.0 - lost / pairs if pairs > 0 else np.nan, tied
+    pairs = np.float64(positive_weight) * (all_weight - positive_weight)
+    auroc = 1.0 - lost / pairs if pairs > 0 else np.nan
+    return precision / positive_weight, auroc, tied
 
 
 @kernel
 def measure_fold(scores, decided, truth, weight, metrics):
     """Fill in the metrics of all draws of a fold.
 
-    `scores` is (draws, shots, classes, queries), `decided` (draws, shots, queries), `weight`
-    (draws, queries) has whole numbers. The tables of `metrics` are overwritten; its `decisions` and
-    `tied` are added to, which make sense where every weight is 1.
+    `scores` is (draws, shots, classes, queries), `decided` (draws, shots, queries) the class that
+    is decided for, `weight` (draws, queries) has whole numbers. The tables of `metrics` are
+    overwritten; its `decisions` and `tied` are added to, which make sense where every weight is 1.
     """
     relevant, label, positives, start = truth
     tables, decisions, tied = metrics
@@ -282,10 +288,10 @@ def measure_fold(scores, decided, truth, weight, metrics):
     for d in range(draws):
         for s in range(shots):
             for n in range(classes):
-                few = positives[start[n] : start[n + 1]]
-                if few.size <= FEW:
+                of_class = positives[start[n] : start[n + 1]]
+                if of_class.size <= FEW:
                     values = metrics_of_few(
-                        scores[d, s, n], weight[d], few, anchors, anchor_weight
+                        scores[d, s, n], weight[d], of_class, anchors, anchor_weight
                     )
                 else:
                     values = ranking_metrics(scores[d, s, n], weight[d], relevant[n])
@@ -301,7 +307,8 @@ def measure_fold(scores, decided, truth, weight, metrics):
                 hits[d, s, label[q]] += right
                 correct[d, s, n] += right
                 decided_for[d, s, n] += weight[d, q]
-                decisions[s, n if hit else np.uint16(label[q]), n] += 1
+                true = n if hit else np.uint16(label[q])
+                decisions[s, true, n] += 1
 
 
 LANES = 256  # bootstrap samples at a time
@@ -363,12 +370,13 @@ def sample_class(code, anchor, positive, tied, draws, picks, harmonic, ap, auroc
     `picks` (queries, samples) is the draw of each query in each sample, `harmonic` H(0) …
     H(queries).
     """
-    n, samples = picks.shape
+    n, samples = picks.shape  # n queries, of which m are anchors
     m = anchor.size
     positives = m if positive else n - m
     pairs = np.float64(m) * (n - m)
     table = np.empty((n, LANES), code.dtype)
     anchors = np.empty((m, LANES), code.dtype)
+    # For each anchor: queries below, anchors below, and both not above.
     counts = np.empty((4, m, LANES), code.dtype)
     total = np.empty(LANES)
     above = np.empty(LANES)
@@ -401,9 +409,9 @@ def sample_class(code, anchor, positive, tied, draws, picks, harmonic, ap, auroc
             if positive:
                 ap[start + i] = total[i] / positives
                 auroc[start + i] = 1.0 - share
-            else:
-                rest = positives - m * harmonic[n]
-                ap[start + i] = (rest + total[i]) / positives
+            else:  # P · AP = P − M · H(n) + Σ …, as at the top of this module
+                constant = positives - m * harmonic[n]
+                ap[start + i] = (constant + total[i]) / positives
                 auroc[start + i] = share
 
 
@@ -427,7 +435,9 @@ def sample_class_by_sorting(scores, draws, relevant, picks, ap, auroc):
 def sample_decisions(decided, relevant, label, picks, hits, correct, decided_for):
     """Fill the tables of decisions of every sample, (classes, samples): see `ClassTables`.
 
-    `decided` is (queries, draws), `relevant` (classes, queries), `picks` (queries, samples).
+    `decided` (queries, draws) is the class that is decided for, `relevant` (classes, queries);
+    `picks` (queries, samples) is the draw of each query in each sample. Sums of the decisions for
+    each class go to `decided_for`.
     """
     queries, samples = picks.shape
     classes = relevant.shape[0]

@@ -176,7 +176,10 @@ def fill_medoids(vectors, matrix, chosen, share, steps, limits, sums, medoids):
 
 @inner
 def choose_in_order(order, outside, steps, chosen):
-    """Fill `chosen` with the first `steps` members of `order` that are outside the fold."""
+    """Fill `chosen` with the first `steps` members of `order` that are outside the fold.
+
+    `outside` is by member; at least `steps` of them are outside.
+    """
     count = 0
     i = 0
     while count < steps:
@@ -326,7 +329,7 @@ def score_draws(sampling, rows, stream, first, rank, weight, divide, products, o
         begin = rows.class_start[n]
         end = rows.class_start[n + 1]
         block = rows.block[rows.block_start[n] : rows.block_start[n + 1]]
-        side = end - begin if block.size > 0 else 0
+        side = end - begin if block.size > 0 else 0  # an empty matrix: there is none
         matrix = block.reshape((side, side))
         vectors = rows.vectors[begin:end]
         lengths = rows.squares[begin:end]
@@ -444,13 +447,16 @@ def draw_members(stream, class_key, distinct, members, class_start, outside, out
     """Fill out[d, n, i] with the i-th exemplar of class n in draw d, as a row of the table.
 
     The members of class n are members[class_start[n] : class_start[n + 1]], as rows; `outside` says
-    of each row whether it may be drawn. `stream` is the key of seed and purpose.
+    of each row whether it is outside the fold of the queries, so that it may be drawn. With
+    `distinct`, no exemplar of a draw is drawn twice. `stream` is the key of seed and purpose,
+    `class_key` that of each class.
     """
     draws, classes, size = out.shape
     chosen = np.empty(size, np.uint64)
     for n in range(classes):
         rows = members[class_start[n] : class_start[n + 1]]
         allowed = outside[rows]
+        # Places in `rows`: every draw leaves them in this order. `swaps` is scratch.
         order = np.arange(rows.size).astype(np.uint64)
         swaps = np.empty_like(order)
         for d in range(draws):
@@ -518,14 +524,18 @@ def count_supports(sampling, class_start, group, stream, first, pools, counts, p
     class n is added to power[n, shot]. The rows of `counts` beyond the shots are for the classes
     that give their whole pool at the last shot: each has one, with the counts at the last shot at
     which it does not.
+
+    All folds share the order of a draw, of which each takes the members outside of it. So a draw
+    is made once, until every fold has its support. The members of `sampling` are all rows of a
+    class; `group` is by row.
     """
     class_key, shots, distinct, members, _, _ = sampling
     kind, outside, drawn, steps, weight, total = pools
     draws, rows, groups = counts.shape
     folds = outside.shape[1]
     longest = shots[-1]
-    taken = np.empty(folds, np.int64)
-    enters = np.empty(folds, np.int64)
+    taken = np.empty(folds, np.int64)  # exemplars in the support of each fold so far
+    enters = np.empty(folds, np.int64)  # first shot with the row, in each fold
     of_draw = np.empty((groups, rows))
     order = members.copy()
     swaps = np.empty(members.size, np.uint64)
@@ -538,15 +548,16 @@ def count_supports(sampling, class_start, group, stream, first, pools, counts, p
         entry[place] = shot
     for d in range(draws):
         of_draw[:] = 0.0
-        extra = shots.size
+        extra = shots.size  # the row of the next class that gives its whole pool
         for n in range(class_key.size):
             begin = class_start[n]
             size = class_start[n + 1] - begin
             own = order[begin : begin + size]
+            # From this shot on the class gives its whole pool in all folds.
             end = drawn[n].max()
             key = enter(enter(stream, np.uint64(first + d)), class_key[n])
             taken[:] = 0
-            missing = np.sum(steps[n] > 0)
+            missing = np.sum(steps[n] > 0)  # folds whose support is not complete
             i = np.uint64(0)
             while missing > 0:
                 past = i if distinct else np.uint64(0)
@@ -564,6 +575,8 @@ def count_supports(sampling, class_start, group, stream, first, pools, counts, p
                 for f in range(folds):
                     place = taken[f]
                     is_outside = outside[k, f]
+                    # From drawn[n, f] on the fold takes its whole pool: there the row counts as
+                    # in the support, with the weight 0.
                     shot = min(entry[min(place, longest)], drawn[n, f])
                     shot = shot if is_outside else end
                     enters[f] = shot
@@ -574,7 +587,7 @@ def count_supports(sampling, class_start, group, stream, first, pools, counts, p
                 of_group = of_draw[group[row]]
                 of_class = power[n]
                 for s in range(earliest, end):
-                    w = total[k, s]
+                    w = total[k, s]  # of all folds, added up before
                     if s < latest:
                         w = 0.0
                         for f in range(folds):
