@@ -113,12 +113,7 @@ def read_review(
     items = make_items(events.with_columns(recording=pl.lit("")))
     decisions = Decisions(items)
     journal.replay(decisions.apply)
-    # What the journal says of each item: of added ones when they were added, of others last.
-    new_items = decisions.items.frame[count:].iter_rows(named=True)
-    bodies: dict[int, Mapping[str, Any]] = dict(enumerate(new_items, count))
-    for entry in journal.entries:
-        if "item" in entry.body:
-            bodies[entry.body["item"]] = entry.body
+    place_of_item = _find_places(journal, decisions)
     rows = []
     for item in decisions.touched:
         verdict = decisions.find_verdict(item, reviewer)
@@ -134,7 +129,7 @@ def read_review(
         for other in decisions.find_verdicts(item):
             if reviewer is None and other["label"] == verdict["label"]:
                 reviewers.add(other["reviewer"])
-        row = {name: bodies[item].get(name) for name in EVENTS}
+        row = {name: place_of_item[item].get(name) for name in EVENTS}
         for name in ("label", "start_s", "end_s"):
             if verdict[name] is not None:  # the reviewer changed it, or named it
                 row[name] = verdict[name]
@@ -152,6 +147,22 @@ def read_review(
         facts=journal.facts,
         notes=journal.notes,
     )
+
+
+def _find_places(
+    journal: Journal, decisions: Decisions
+) -> dict[int, Mapping[str, Any]]:
+    """Return place, label, band and scores of each item that was decided, by its number.
+
+    They are those of the latest row of the journal on it, or else of the row that added it.
+    """
+    first_new = decisions.source_count
+    new_items = decisions.items.frame[first_new:].iter_rows(named=True)
+    places: dict[int, Mapping[str, Any]] = dict(enumerate(new_items, first_new))
+    for entry in journal.entries:
+        if "item" in entry.body:
+            places[entry.body["item"]] = entry.body
+    return places
 
 
 def add_undecided(

@@ -61,6 +61,7 @@ from callshot.review.sound import RecordingFiles
 from callshot.spans import Spans
 from callshot.storage import check_no_url
 from callshot.tables.embedding_tables import read_table
+from callshot.vectors import Vectors
 
 if TYPE_CHECKING:
     from callshot.detection.background import Covariance
@@ -304,19 +305,26 @@ def _find_strongest(
             if row["label"] not in model.classes:
                 raise InputError(f"{model.source}: has no label {row['label']}")
             column = model.classes.index(row["label"])
-            # Windows that start between these overlap the item.
+            # Windows that overlap the item start between these two.
             limits_s = (row["start_s"] - index.settings.window_s, row["end_s"])
-            overlapping = []
-            for block in blocks:
-                starts_s = block.spans.frame["start_s"].to_numpy()
-                first, end = np.searchsorted(starts_s, limits_s)
-                overlapping.append(np.asarray(block.matrix[first:end], np.float64))
-            windows = np.concatenate(overlapping)
+            windows = _join_windows(blocks, limits_s)
             if len(windows) == 0:
                 raise InputError(f"{index.folder}: has no window of item {row['row']}")
             scores = score_windows(windows)[:, column]
             strongest = np.abs(scores - row["score"]).argmin()
             yield row["row"], windows[strongest]
+
+
+def _join_windows(
+    blocks: Sequence[Vectors], limits_s: tuple[float, float]
+) -> FloatArray:
+    """Return the vectors of the windows in all blocks that start between two times."""
+    parts = []
+    for block in blocks:
+        starts_s = block.spans.frame["start_s"].to_numpy()
+        first, end = np.searchsorted(starts_s, limits_s)
+        parts.append(np.asarray(block.matrix[first:end], np.float64))
+    return np.concatenate(parts)
 
 
 @dataclass(frozen=True)
