@@ -240,6 +240,44 @@ def generate_recording(
     them are added.
     """
     rate_hz = site.rate_hz
+    block_size = BLOCK_S * rate_hz
+    size = round(recording.duration_s * rate_hz)
+    # The first sample that has not been yielded; `noise` and `calls` begin there.
+    begin = 0
+    noise = np.zeros(0, np.float32)
+    calls = np.zeros(0, np.float32)
+    tail = np.zeros(FADE_S * rate_hz, np.float32)  # the fade of the block before
+    waiting = deque[RecordedCall]()  # calls that are not added yet, by their starts
+    for background, recorded in _make_blocks(site, recording, pool):
+        # Append the block, with the fade of the one before, up to the end of the recording.
+        block = background[:block_size]
+        block[: tail.size] += tail
+        tail = background[block_size:]
+        missing = size - begin - noise.size
+        block = block[:missing]
+        noise = np.concatenate([noise, block])
+        calls = np.concatenate([calls, np.zeros_like(block)])
+        end = begin + noise.size
+        waiting.extend(recorded)
+        while waiting:
+            _, first, samples = waiting[0]
+            last = min(first + samples.size, size)
+            if last > end:  # its background is not complete
+                break
+            _add_call(waiting.popleft(), calls, noise, begin, rate_hz)
+        # No waiting call covers the samples before the first one of the next call.
+        next_first = waiting[0][1] if waiting else size
+        ready = min(next_first, end) - begin
+        yield to_pcm(noise[:ready] + calls[:ready])
+        noise = noise[ready:]
+        calls = calls[ready:]
+        begin += ready
+
+
+def _make_blocks(
+    site: SyntheticSite, recording: RecordingPlan, pool: Pool
+) -> Iterator[Block]:
+    """Yield the blocks of a recording in order, a few of which threads make ahead."""
     conditions = draw_conditions(site.seed, recording)
     calls_by_block = defaultdict[int, list[Row]](list)
     for call in recording.calls.rows():
@@ -254,59 +292,35 @@ def generate_recording(
             random, dry = _synthesise(site, recording, call)
             distance_m = random.uniform(*DISTANCES_M)
             soundscape = {**site.soundscape, "distance_m": distance_m}
-            samples = record_call(dry, soundscape, rate_hz, random)
-            first = round(call["start_s"] * rate_hz)
+            samples = record_call(dry, soundscape, site.rate_hz, random)
+            first = round(call["start_s"] * site.rate_hz)
             recorded.append((call, first, samples))
         return background, recorded
 
-    block_size = BLOCK_S * rate_hz
-    size = round(recording.duration_s * rate_hz)
-    # The first sample that has not been yielded; `noise` and `calls` begin there.
-    begin = 0
-    noise = np.zeros(0, np.float32)
-    calls = np.zeros(0, np.float32)
-    tail = np.zeros(FADE_S * rate_hz, np.float32)  # the fade of the block before
-    waiting = deque[RecordedCall]()  # calls that are not added yet, by their starts
     count = count_blocks(recording)
     ahead = pool.threads + 1
     first_numbers = range(min(ahead, count))
-    blocks = deque(pool.submit(make_block, number) for number in first_numbers)
+    futures = deque(pool.submit(make_block, number) for number in first_numbers)
     for number in range(count):
-        background, recorded = blocks.popleft().result()
+        block = futures.popleft().result()
         next_number = number + ahead
         if next_number < count:
-            blocks.append(pool.submit(make_block, next_number))
-        # Append the block, with the fade of the one before, up to the end of the recording.
-        block = background[:block_size]
-        block[: tail.size] += tail
-        tail = background[block_size:]
-        missing = size - begin - noise.size
-        block = block[:missing]
-        noise = np.concatenate([noise, block])
-        calls = np.concatenate([calls, np.zeros_like(block)])
-        end = begin + noise.size
-        waiting.extend(recorded)
-        while waiting:
-            call, first, samples = waiting[0]
-            last = min(first + samples.size, size)
-            if last > end:  # its background is not complete
-                break
-            waiting.popleft()
-            length = round(call["end_s"] * rate_hz) - first
-            sound = samples[:length]  # without its reverberation
-            offset = first - begin  # in `noise` and `calls`
-            background_of_call = noise[offset : offset + length]
-            gain = _find_gain(call, sound, background_of_call, rate_hz)
-            covered = calls[offset : offset + samples.size]  # a view
-            kept = samples[: covered.size]
-            covered += np.float32(gain) * kept
-        # No waiting call covers the samples before the first one of the next call.
-        next_first = waiting[0][1] if waiting else size
-        ready = min(next_first, end) - begin
-        yield to_pcm(noise[:ready] + calls[:ready])
-        noise = noise[ready:]
-        calls = calls[ready:]
-        begin += ready
+            futures.append(pool.submit(make_block, next_number))
+        yield block
+
+
+def _add_call(
+    recorded: RecordedCall, calls: Samples, noise: Samples, begin: int, rate_hz: int
+) -> None:
+    """Add a call to `calls`, at its level against `noise`; both begin at the sample `begin`."""
+    call, first, samples = recorded
+    length = round(call["end_s"] * rate_hz) - first
+    sound = samples[:length]  # without its reverberation
+    offset = first - begin  # in `noise` and `calls`
+    background_of_call = noise[offset : offset + length]
+    gain = _find_gain(call, sound, background_of_call, rate_hz)
+    covered = calls[offset : offset + samples.size]  # ends where the recording does
+    covered += np.float32(gain) * samples[: covered.size]
 
 
 def _find_gain(call: Row, samples: Samples, background: Samples, rate_hz: int) -> float:
