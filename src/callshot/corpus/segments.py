@@ -389,14 +389,13 @@ def cut_segments(
     is_long = lengths_s >= shortest_s
     rejects = []
     for row in np.flatnonzero(~is_long).tolist():
-        length_s = lengths_s[row]
-        reason = f"shorter than {options.min_length_s:g} s: {length_s:.6g} s"
         call = calls.frame.row(row, named=True)
-        path = call["path"]
-        note = recordings[path].describe_length()
-        reaches_end = ends_s[row] >= recording_ends_s[row]
-        if note and reaches_end:
-            reason += f" ({path}: {note})"
+        reason = f"shorter than {options.min_length_s:g} s: {lengths_s[row]:.6g} s"
+        recording = recordings[call["path"]]
+        # A file that is cut short may be why a call at its end is.
+        note = recording.describe_length()
+        if note and call["end_s"] >= recording.duration_s:
+            reason += f" ({call['path']}: {note})"
         rejects.append(reject_row(call, reason))
     # Before short calls are dropped, since their labels count too.
     labels = pl.Series("labels", overlapping_labels(calls), pl.List(pl.String))
