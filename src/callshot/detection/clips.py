@@ -94,7 +94,10 @@ def write_clips(
     rejects = []
 
     def make(folder: Path) -> list[str]:
-        """Write all clips and their table to a folder; return the names of the files."""
+        """Write all clips and their table to a folder; return the names of the files.
+
+        Rows of the table, and events without a clip, are added to `rows` and `rejects`.
+        """
         for event in chosen.iter_rows(named=True):
             name = event["recording"]
             short_name = UNSAFE.sub("_", PurePosixPath(name).stem)[:MAX_STEM]

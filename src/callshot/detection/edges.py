@@ -235,7 +235,12 @@ class Spacing:
 
 @dataclass(frozen=True)
 class CallFinder:
-    """An open recording in which the calls of stretches are found."""
+    """An open recording in which the calls of stretches are found.
+
+    channel     rule by which samples of several channels become one signal
+    duration_s  length of the recording
+    shapes      what the calls of each label are like, where it is known
+    """
 
     reader: Reader
     channel: str

@@ -66,7 +66,8 @@ def find_partners(
         rows = annotated["index"].to_numpy()
         starts_s = annotated["start_s"].to_numpy()
         ends_s = annotated["end_s"].to_numpy()
-        # Only annotations from `first` up to `end` can share time with a detection.
+        # Only annotations from `first` up to `end` can share time with a detection. They are sorted
+        # by their starts; ends are not sorted, but the latest so far are.
         latest_ends_s = np.maximum.accumulate(ends_s)
         firsts = np.searchsorted(latest_ends_s, part["start_s"], side="right")
         ends = np.searchsorted(starts_s, part["end_s"], side="left")
@@ -176,7 +177,8 @@ def measure(
     """
     recordings = weights.shape[1]
     names = ("annotated", "detected", *COUNTS)
-    counts = {name: np.zeros(recordings) for name in names}  # over all classes
+    # Of each recording, over all classes
+    counts = {name: np.zeros(recordings) for name in names}
     ap_of_classes = []
     for ranked in classes:
         recording = ranked.recording
@@ -194,7 +196,7 @@ def measure(
             ap_of_samples = [average_precision(ranked, row) for row in weights]
             ap_of_classes.append(ap_of_samples)
     values = {name: weights @ count for name, count in counts.items()}
-    hours = weights @ classes[0].hours
+    hours = weights @ classes[0].hours  # the same recordings for all classes
     values = _rate(values, values["annotated"], hours)
     detected_and_annotated = values["detected"] + values["annotated"]
     values["f1"] = divide(2 * values["correct"], detected_and_annotated)

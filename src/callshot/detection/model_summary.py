@@ -187,7 +187,7 @@ def gain_of_one_more(data: LabelledVectors) -> FloatArray:
         spaced = np.linspace(0, count - 1, MAX_LEFT_OUT).round()
         positions = np.unique(spaced).astype(np.int64)
         left_out = rows[positions]
-        named_without = _name_without(data, number, left_out)
+        named_without = _name_without(data, number, left_out, named)
         stays_right = named_without == data.label[:, None]
         changes = is_right[:, None].astype(int) - stays_right
         losses = share @ changes  # of mean recall, for each that is left out
@@ -196,10 +196,13 @@ def gain_of_one_more(data: LabelledVectors) -> FloatArray:
     return gains
 
 
-def _name_without(data: LabelledVectors, number: int, left_out: IntArray) -> IntArray:
+def _name_without(
+    data: LabelledVectors, number: int, left_out: IntArray, named: IntArray
+) -> IntArray:
     """Return the class that each example gets if one example is left out, (examples, left out).
 
-    `left_out` are rows of examples of class `number`, one for each column.
+    `left_out` are rows of examples of class `number`, one for each column. `named` is the class
+    that each example gets from all.
     """
     # The evidence for the other classes stays as it was; (examples, 1).
     evidence_for_others = data.evidence.copy()
@@ -211,11 +214,10 @@ def _name_without(data: LabelledVectors, number: int, left_out: IntArray) -> Int
     is_tie = evidence == highest_of_others
     wins_ties = number < best_other  # as argmax, which takes the first of equal ones
     wins = is_ahead | (is_tie & wins_ties)
-    named = np.where(wins, number, best_other)
+    named_without = np.where(wins, number, best_other)
     # An example never supports a class in its own recording: nothing changes there.
     is_same_recording = data.recording[:, None] == data.recording[left_out]
-    named_with_all = data.evidence.argmax(axis=1)[:, None]
-    return np.where(is_same_recording, named_with_all, named)
+    return np.where(is_same_recording, named[:, None], named_without)
 
 
 @dataclass(frozen=True, eq=False)

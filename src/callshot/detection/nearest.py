@@ -253,9 +253,11 @@ class ShareScorer:
 
 @dataclass(frozen=True, eq=False)
 class Limits:
-    """What the score of a window must exceed apart from the rule of nearest means, by class.
+    """What the score of a window must exceed apart from the rule of nearest means.
 
-    `factor` is by how much the number of false alarms can miss its aim.
+    layer       gives this score, by the covariance of known background
+    thresholds  one for each class
+    factor      by how much the number of false alarms can miss its aim
     """
 
     layer: LinearLayer

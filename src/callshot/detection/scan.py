@@ -114,6 +114,8 @@ class ScanResult:
     notes          what is unusual about recordings
     false_alarms   aim per hour and class of the thresholds; None if they have no aim
     adapted_model  the model as it was used, if it has other examples or background than `model`
+
+    `gap_s`, `edges` and `best` are options of `scan`.
     """
 
     model: Model

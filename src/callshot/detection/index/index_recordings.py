@@ -214,7 +214,7 @@ class IndexTarget:
         If the audio file is damaged, it is the whole recording as a piece, to be added instead.
         """
         hold = partial(hold_lock, lock, timeout_s=LOCK_S)
-        with hold():
+        with hold():  # busy while another process adds the whole recording
             stamp = find_stamp(self.root / piece.path)
         files = list_files(self.out, piece.path)
         try:
@@ -252,7 +252,8 @@ class IndexTarget:
             recording = audio.recording
             starts = self.grid.find_starts(audio.samples)
             file_count = math.ceil(len(starts) / SPAN_WINDOWS)
-            files_per_piece = file_count  # all, where not every frame can be sought
+            # Where not every frame can be sought, the first piece has all files.
+            files_per_piece = file_count
             if audio.reader.starts_anywhere:
                 files_per_piece = math.ceil(file_count / piece.count)
             first_file = piece.number * files_per_piece
