@@ -249,6 +249,14 @@ def test_all_file_formats_of_the_analyzer_give_the_same_vectors(tmp_path):
         np.testing.assert_array_equal(load(source, spans).table.matrix, expected.matrix)
 
 
+def test_one_file_of_the_analyzer_may_end_in_txt_only(tmp_path):
+    spans = spans_csv(tmp_path, "recording,start_s,end_s,label\nx.wav,0,3,roar\n")
+    for name, line in {"x": LINES[0], "x_0.0_3.0": "0.5,1.5"}.items():
+        path = tmp_path / f"{name}.txt"
+        path.write_text(f"{line}\n")
+        assert load(path, spans).table.matrix.tolist() == [[0.5, 1.5]]
+
+
 def test_a_segment_table_gives_its_ids_groups_folds_and_corpus(tmp_path):
     columns = {
         "segment": ["p", "q"],

@@ -266,9 +266,7 @@ def read_analyzer(source: Path) -> WindowReaders:
     # The files of each recording: one, or one for each window with its times in the name.
     paths_by_name = defaultdict[str, list[Path]](list)
     for path in paths:
-        file_name = path.relative_to(folder).as_posix()
-        # A single file that the user gave may end in .txt only.
-        name = file_name.removesuffix(TEXT_SUFFIX).removesuffix(".txt")
+        name = _drop_suffix(path.relative_to(folder).as_posix())
         timed = TIMED_NAME.fullmatch(name)
         if timed is not None:
             name = timed[1]
@@ -295,10 +293,15 @@ def _read_csv_file(path: Path) -> WindowReaders:
     }
 
 
+def _drop_suffix(name: str) -> str:
+    """Return the name of a text file without suffix; a single one may end in .txt only."""
+    return name.removesuffix(TEXT_SUFFIX).removesuffix(".txt")
+
+
 def _text_lines(paths: Sequence[Path]) -> Iterator[Line]:
     """Yield the place and fields of lines; a file of one window has its times in its name."""
     for path in paths:
-        timed = TIMED_NAME.fullmatch(path.name.removesuffix(TEXT_SUFFIX))
+        timed = TIMED_NAME.fullmatch(_drop_suffix(path.name))
         with explain_read_errors(path):
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         for number, line in enumerate(lines, 1):
