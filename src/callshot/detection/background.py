@@ -101,6 +101,8 @@ class Background:
 def find_free(start_s: FloatArray, window_s: float, calls_s: Iterable[Span]) -> Mask:
     """Return a mask of the windows that no call touches.
 
+    `start_s` are the starts of the windows, `calls_s` starts and ends of calls.
+
     >>> find_free(np.array([0.0, 3.0, 6.0, 9.0]), 3.0, [(2.0, 3.0), (9.0, 10.0)])
     array([False,  True,  True, False])
     """
@@ -115,8 +117,9 @@ def find_free(start_s: FloatArray, window_s: float, calls_s: Iterable[Span]) -> 
 def find_sampled(sha256: str, start_s: FloatArray, windows_of_all: int) -> Mask:
     """Return a mask of the windows of a recording that are in the sample that a model keeps.
 
-    The sample has all windows while all recordings together (`windows_of_all`) have at most
-    MAX_WINDOWS, then about every second minute, every fourth, …, by a hash of recording and minute.
+    `start_s` are the starts of its windows, `sha256` is the checksum of its file. The sample has
+    all windows while all recordings together (`windows_of_all`) have at most MAX_WINDOWS, then
+    about every second minute, every fourth, …, by a hash of recording and minute.
     """
     keep_one_in = 1
     while windows_of_all > MAX_WINDOWS * keep_one_in:
@@ -192,7 +195,10 @@ def find_kept(
     window_s: float,
     windows_of_all: int,
 ) -> Mask:
-    """Return a mask of the windows that no call touches and that are in the sample."""
+    """Return a mask of the windows that no call touches and that are in the sample.
+
+    `start_s` are the starts of the windows of the recording; see `find_sampled`.
+    """
     is_free = find_free(start_s, window_s, recording.calls_s)
     return is_free & find_sampled(recording.sha256, start_s, windows_of_all)
 
@@ -439,7 +445,8 @@ def score_held_out(
 ) -> FloatArray:
     """Score each window of background for each class by the covariance of the other parts.
 
-    A window scores lower with a covariance that it is part of, and thresholds would be too low.
+    `means` are those of the classes; the result is (windows, classes). A window scores lower with a
+    covariance that it is part of, and thresholds would be too low.
     """
     vectors = background.vectors
     scores = np.empty((len(vectors), len(means)))

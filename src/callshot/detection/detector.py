@@ -300,9 +300,9 @@ def choose_thresholds(
 ) -> FloatArray:
     """Return the threshold of each class that meets an aim of false alarms in background.
 
-    The highest `scores` of windows count only if they are background. In annotated recordings they
-    are, unless half of the examples would not reach the threshold of the usual aim: then annotators
-    missed calls.
+    `scores` are (windows, classes). The highest ones count only if they are background. In
+    annotated recordings they are, unless half of the examples would not reach the threshold of the
+    usual aim: then annotators missed calls.
     """
     origins = set(background.origins)
     allowed = aim_per_h * background.hours
@@ -321,7 +321,8 @@ def choose_thresholds(
 def find_robust_thresholds(scores: FloatArray, allowed: float) -> FloatArray:
     """Return for each class the score that `allowed` windows would reach if none had a call.
 
-    Scores above the median are taken to fall off exponentially, as they do up to the quantile 0.9.
+    `scores` are (windows, classes). Those above the median are taken to fall off exponentially, as
+    they do up to the quantile 0.9.
     """
     low, high = QUANTILES
     low_score, high_score = np.quantile(scores, QUANTILES, axis=0)
@@ -336,7 +337,8 @@ def find_robust_thresholds(scores: FloatArray, allowed: float) -> FloatArray:
 def find_thresholds(scores: FloatArray, allowed: float) -> FloatArray:
     """Return for each class the score that at most `allowed` background windows reach.
 
-    The highest scores are taken to fall off exponentially, with the mean excess of the highest 50.
+    `scores` are (windows, classes). The highest are taken to fall off exponentially, with the mean
+    excess of the highest 50.
     Where they fall off more slowly, the threshold is above all windows that are too many.
     """
     thresholds = []

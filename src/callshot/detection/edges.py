@@ -621,7 +621,8 @@ def _drop_parts_of_calls(
     """Drop stretches that are part of a stronger neighbour; return the others in order of time.
 
     `run` has stretches of different classes one after another. A stretch is a part if each of its
-    windows touches a neighbour that is stronger and not dropped itself.
+    windows touches a neighbour that is stronger and not dropped itself. `starts_s`, `ends_s` and
+    `scores` are those of all windows of the recording.
     """
     # In order of time; all are stronger than the one that is compared next.
     kept: list[_Stretch] = []

@@ -209,7 +209,10 @@ def measure(
 
 
 def average_precision(ranked: RankedDetections, weights: FloatArray) -> float:
-    """Return the sum of precision times the gain in recall, over all thresholds; NaN: undefined."""
+    """Return the sum of precision times the gain in recall, over all thresholds; NaN: undefined.
+
+    `weights` are of recordings. It is undefined without annotations, or without scores.
+    """
     annotated = float(weights @ ranked.annotated)
     if annotated == 0 or not ranked.has_scores:
         return float("nan")
@@ -251,8 +254,9 @@ def find_threshold(
 ) -> Frame:
     """Return the lowest threshold of a class with at most so many false alarms per hour.
 
-    The result is a row of AIM_THRESHOLDS, empty but for the aim if no threshold meets it. False
-    alarms are counted by events; precision and recall are by `by`.
+    `curve` has the columns of PRECISION_RECALL. The result is a row of AIM_THRESHOLDS, empty but
+    for the aim if no threshold meets it. False alarms are counted by events; precision and recall
+    are by `by`.
     """
     events = curve.filter(by="events", label=label)
     meeting_aim = events.filter(events["false_alarms_per_hour"] <= aim_per_hour)
@@ -419,9 +423,10 @@ def _name_outcomes(
 ) -> Frame:
     """Return the detections of a class with two columns: outcome and annotated_label.
 
-    A detection that matches no annotation of the class is "unknown" if it matches one that could
-    not be named; "misplaced" if it touches one of these or of the class; "wrong_name" if it touches
-    only others, the first of which is the annotated label; otherwise "false_alarm".
+    `is_unmatched` is a mask of those that match no annotation of the class. Such a detection is
+    "unknown" if it matches one that could not be named; "misplaced" if it touches one of these or
+    of the class; "wrong_name" if it touches only others, the first of which is the annotated label;
+    otherwise "false_alarm". All others are "correct".
     """
     outcomes = np.full(len(detections), "correct", object)
     annotated_labels = np.full(len(detections), None, object)

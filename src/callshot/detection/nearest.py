@@ -267,7 +267,10 @@ class Limits:
     def apply(
         self, parts: Sequence[FloatMatrix], class_of_window: IntArray
     ) -> IntArray:
-        """Return the class of each window, set to BACKGROUND where its score is too low."""
+        """Return the class of each window, set to BACKGROUND where its score is too low.
+
+        `parts` are vectors of windows; `class_of_window` has a class for each, over all parts.
+        """
         rows = np.flatnonzero(class_of_window != BACKGROUND)
         label = class_of_window[rows]
         vectors = select_rows(parts, rows).astype(np.float64)

@@ -573,6 +573,8 @@ def choose_detector(
     false alarms are closer to the aim. It is also used where there is too little for thresholds: a
     folder of less than half an hour without calls, or too few windows in recordings of which
     nothing is known.
+
+    `spec` is the encoder, None if the index has no audio; `adapt` is as for `scan`.
     """
     known = model.background
     if known is not None and len(known.vectors) <= 1:

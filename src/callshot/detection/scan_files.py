@@ -79,7 +79,8 @@ def scan_files(
 ) -> ScanResult:
     """Scan recordings or an index with a model, and write what was found.
 
-    `formats` are output formats for other programs; `options` are those of `scan`.
+    `formats` are output formats for other programs; `clips` says how clips are cut, None without
+    clips; `options` are those of `scan`.
     """
     for name in formats:
         check_choice("to", name, formats_for_programs())
@@ -263,7 +264,7 @@ def label_segments(
     """Name each segment of a table by the nearest class mean, which has the highest score.
 
     The segments are embedded as the examples were. `encoder` is only needed where the model cannot
-    find its own by name, as with `onnx:PATH`.
+    find its own by name, as with `onnx:PATH`, `audio` only where the recordings have moved.
     """
     check_classes(model)
     check_has_encoder(model)

@@ -498,7 +498,10 @@ def write_scores(
     *,
     figure: bool,
 ) -> list[Path]:
-    """Write the frames that have rows, rejects, and curves as PDF and PNG; return the paths."""
+    """Write the frames that have rows, and rejects; with `figure`, also curves as PDF and PNG.
+
+    Return the paths. `options` are kept in provenance.json.
+    """
 
     def make(folder: Path) -> list[str]:
         """Write the files to a folder; return their names."""
@@ -554,9 +557,7 @@ def _compose(figure: "Figure", panels: Sequence[Panel]) -> None:
         ax.tick_params(labelbottom=True, labelleft=True)
     titles = [title for title, _ in panels]
     set_titles(axes, titles, width_in - TITLE_MARGIN_IN)
-    legend = {
-        f"by {by}": LINES[by] for by in ways
-    }  # as in the last panel
+    legend = {f"by {by}": LINES[by] for by in ways}  # as in the last panel
     add_legend(figure, legend, "recall")
 
 
@@ -660,7 +661,10 @@ def estimate_density(
 def _estimate_class(
     label: str, scores: FloatArray, verdicts: Frame, bins: int, seed: int
 ) -> Frame:
-    """Return rows of CALL_DENSITY: one for each bin of the scores of a class, and the total."""
+    """Return rows of CALL_DENSITY: one for each bin of the scores of a class, and the total.
+
+    `scores` are of all detections of the class, `verdicts` are those of them that were reviewed.
+    """
     edges = quantile_edges(scores, bins)
     reviewed_scores = verdicts["score"].to_numpy()
     is_confirmed = verdicts["confirmed"].to_numpy()

@@ -89,7 +89,8 @@ def calibrate(
 ) -> dict[str, Calibration]:
     """Return the curve of each label that has verdicts; empty if all are right or all wrong.
 
-    Labels with fewer than MIN_VERDICTS, or without right or wrong ones, share the curve of all.
+    The arguments have a value for each detection with a verdict. Labels with fewer than
+    MIN_VERDICTS, or without right or wrong ones, share the curve of all.
     """
     if is_right.all() or not is_right.any():
         return {}

@@ -49,6 +49,8 @@ def parse_clock(clock: str | None) -> datetime | None:
 def find_clock_time(path: Path, name: str) -> str | None:
     """Return when a recording began, in the format of ISO 8601; None if nothing says it.
 
+    `name` is that of the recording; `path` is its file, whose header is read if there is one.
+
     >>> find_clock_time(Path("absent.wav"), "site1/SM4_20260314_053000.wav")
     '2026-03-14T05:30:00'
     """

@@ -290,7 +290,10 @@ def measure_distances(
 def choose_apart(
     distances: FloatArray, start_s: FloatArray, end_s: FloatArray, max_count: int
 ) -> IntArray:
-    """Return rows of the nearest windows, nearest first; none overlaps a nearer one."""
+    """Return rows of the nearest windows, nearest first; none overlaps a nearer one.
+
+    The first three arguments have a value for each window; the result has at most `max_count`.
+    """
     chosen: list[int] = []
     is_free = np.ones(len(distances), bool)
     for row in np.argsort(distances, kind="stable").tolist():
