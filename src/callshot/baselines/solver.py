@@ -27,7 +27,7 @@ from callshot.records import FloatArray, IntArray
 MAX_STEPS = 200  # 3 to 10 are usual
 MAX_INNER_STEPS = 2000  # 10 to 200 are usual
 TINY = 1e-300
-SMALL = 2**18  # multiplications: up to here OpenBLAS starts no thread
+SMALL = 2**18  # multiplications in a product: up to here OpenBLAS starts no thread
 
 
 class Problem(NamedTuple):
@@ -88,7 +88,7 @@ def dot(x, y):
 
 @reassociated
 def fill_sums(table, out):
-    """Fill out with the sum of each row."""
+    """Fill `out` with the sum of each row of a table."""
     for n in range(table.shape[0]):
         total = 0.0
         for i in range(table.shape[1]):
@@ -103,8 +103,8 @@ def multiply(left, right, is_symmetric, out):
     Blocks are so small that BLAS starts no threads. Only half of the blocks of a symmetric product
     are computed.
     """
-    products = SMALL // max(left.shape[1], 1)
-    side = max(1, int(np.sqrt(products)))  # rows and columns of a block
+    numbers = SMALL // max(left.shape[1], 1)  # in a block
+    side = max(1, int(np.sqrt(numbers)))  # its rows and columns
     buffer = np.empty(side * side)
     for top in range(0, len(left), side):
         rows = left[top : top + side]
@@ -224,17 +224,98 @@ def value_at(problem, position, p):
 
 
 @inner
+def fill_curvature(p, squares, is_gram, c, factors, weight, bias):
+    """Fill `weight` and `bias` with the second derivatives of C · objective by each unknown alone.
+
+    With a Gram matrix only `bias`. `p` (classes, rows) are the probabilities, `squares` (unknowns,
+    rows) those of the transposed rows; `factors` (classes, rows) is scratch.
+    """
+    classes, rows = p.shape
+    for n in range(classes):
+        for i in range(rows):
+            probability = p[n, i]
+            factors[n, i] = c * probability * (1.0 - probability)
+    fill_sums(factors, bias)
+    for n in range(classes):
+        bias[n] = max(bias[n], TINY)
+    if not is_gram:
+        multiply(factors, squares, is_symmetric=False, out=weight)
+        for n in range(classes):
+            for i in range(weight.shape[1]):
+                weight[n, i] += 1.0
+
+
+@inner
+def fill_descent(problem, position, p, factors, descent):
+    """Fill in the negative gradient of C · objective at a position with probabilities p.
+
+    It is the rows times C · (truth − probability), minus the weights. Position and descent are
+    `Vector`s; `factors` (classes, rows) is scratch.
+    """
+    rows, columns, is_gram, label, c = problem
+    _, weight, bias, logits, _, _ = descent
+    for n in range(p.shape[0]):
+        for i in range(label.size):
+            factors[n, i] = -c * p[n, i]
+    for i in range(label.size):
+        factors[label[i], i] += c
+    penalised = position.weight
+    fill_row_sums(columns, is_gram, factors, -1.0, penalised, weight, bias)
+    if is_gram:
+        multiply(weight, rows, is_symmetric=False, out=logits)
+
+
+@inner
+def fill_changes(p, c, logits, bias, mean, changes):
+    """Fill `changes` with C · the derivative of the probabilities p along a direction.
+
+    The direction has `logits` (classes, rows), without the bias, and `bias`. `changes` is like
+    `p`, (classes, rows); `mean` (rows) is scratch.
+    """
+    classes, rows = p.shape
+    mean[:] = 0.0
+    for n in range(classes):
+        for i in range(rows):
+            logit = logits[n, i] + bias[n]
+            mean[i] += p[n, i] * logit
+    for n in range(classes):
+        for i in range(rows):
+            logit = logits[n, i] + bias[n]
+            distance = logit - mean[i]
+            changes[n, i] = c * p[n, i] * distance
+
+
+@inner
+def take_step(problem, position, step, decrease, value, p):
+    """Take a step, or half of it, and so on, until C · objective is low enough (Armijo's rule).
+
+    If no share is, stay. `value` is C · objective before, `decrease` how much the whole step should
+    lower it. Change the position, fill in its probabilities p, and return C · objective there.
+    """
+    values = position.values
+    before = values.copy()
+    share = 2.0  # halved first
+    new = np.inf
+    while not new <= value - 1e-4 * share * decrease + 1e-13 * abs(value):
+        share = 0.5 * share if share > 1e-9 else 0.0  # 0: stay
+        for i in range(values.size):
+            start = before[i]
+            values[i] = start + share * step[i] if share > 0.0 else start
+        new = value_at(problem, position, p)
+    return new
+
+
+@inner
 def fill_step(problem, p, curvature, tolerance, descent, step):
     """Fill in a Newton step by conjugate gradients; return how much it should lower C · objective.
 
-    Vectors are `Vector`s, whose weight, bias and logits are views of one array of values; `step` is
-    such an array. The inner iterations stop as in truncated Newton methods: at a tenth of the first
-    residual, or less near the optimum.
+    `p` (classes, rows) are the probabilities at the position. `descent` is the negative gradient of
+    C · objective there, and becomes what the step leaves of it; `curvature` has the second
+    derivatives by each unknown alone. Both are `Vector`s, `step` is an array like their `values`.
 
-    `p` (classes, rows) are the probabilities and `descent` the negative gradient of C · objective
-    at the position; the descent becomes what the step leaves of it. `curvature` are the second
-    derivatives by each unknown alone. In the function, `scaled` is the descent, preconditioned if
-    there are more rows than dimensions; `hessian` is the Hessian · search direction.
+    The iterations stop as in truncated Newton methods: at a tenth of the first residual, or less
+    near the optimum. In the function, `scaled` is the descent, preconditioned if there are more
+    rows than dimensions; `hessian` is the Hessian times the search direction.
     """
     rows, columns, is_gram, label, c = problem
     values, weight, bias, logits, flat, _ = descent
@@ -249,7 +330,7 @@ def fill_step(problem, p, curvature, tolerance, descent, step):
     scaled_values, scaled_weight, scaled_bias, scaled_logits, _, scaled_dual = scaled
     curvature_values = curvature.values
     bias_curvature = curvature.bias
-    weight_and_bias = values[: values.size - p.size]
+    weight_and_bias = values[: values.size - p.size]  # without the logits
     changes = np.empty_like(p)
     mean = np.empty(label.size)
     if not is_gram:
@@ -264,17 +345,7 @@ def fill_step(problem, p, curvature, tolerance, descent, step):
             multiply(scaled_weight, rows, is_symmetric=False, out=scaled_logits)
         for i in range(search_values.size):
             search_values[i] = scaled_values[i] + beta * search_values[i]
-        # C · the derivative of the probabilities along the search direction.
-        mean[:] = 0.0
-        for n in range(classes):
-            for i in range(label.size):
-                logit = search_logits[n, i] + search_bias[n]
-                mean[i] += p[n, i] * logit
-        for n in range(classes):
-            for i in range(label.size):
-                logit = search_logits[n, i] + search_bias[n]
-                distance = logit - mean[i]
-                changes[n, i] = c * p[n, i] * distance
+        fill_changes(p, c, search_logits, search_bias, mean, changes)
         fill_row_sums(
             columns, is_gram, changes, 1.0, search_weight, hessian_weight, hessian_bias
         )
@@ -330,32 +401,10 @@ def solve(problem, tolerance, weight, bias):
     gain = np.inf
     gap = np.inf
     for _ in range(MAX_STEPS):
-        # The second derivatives by each unknown alone; only by the bias in the span.
-        for n in range(classes):
-            for i in range(label.size):
-                probability = p[n, i]
-                factors[n, i] = c * probability * (1.0 - probability)
-        fill_sums(factors, curvature.bias)
-        for n in range(classes):
-            curvature.bias[n] = max(curvature.bias[n], TINY)
-        if not is_gram:
-            multiply(factors, squares, is_symmetric=False, out=curvature.weight)
-            for n in range(classes):
-                for i in range(unknowns):
-                    curvature.weight[n, i] += 1.0
-
-        # The descent: rows times C · (truth − probability), minus the weights.
-        for n in range(classes):
-            for i in range(label.size):
-                factors[n, i] = -c * p[n, i]
-        for i in range(label.size):
-            factors[label[i], i] += c
-        penalised = position.weight
-        fill_row_sums(
-            columns, is_gram, factors, -1.0, penalised, descent.weight, descent.bias
+        fill_curvature(
+            p, squares, is_gram, c, factors, curvature.weight, curvature.bias
         )
-        if is_gram:
-            multiply(descent.weight, rows, is_symmetric=False, out=descent.logits)
+        fill_descent(problem, position, p, factors, descent)
         previous = gap
         gap = bound_gap(descent, curvature.bias, c)
         if gap <= tolerance:
@@ -363,18 +412,7 @@ def solve(problem, tolerance, weight, bias):
         if gain <= 1e-15 * abs(value) and gap > 0.5 * previous:  # only rounding is left
             break
         decrease = fill_step(problem, p, curvature, tolerance, descent, step)
-
-        # Take the step, or half of it, and so on, until C · objective is low enough (Armijo's
-        # rule); a share of 0 stays where it was.
-        before = values.copy()
-        share = 2.0  # halved first
-        new = np.inf
-        while not new <= value - 1e-4 * share * decrease + 1e-13 * abs(value):
-            share = 0.5 * share if share > 1e-9 else 0.0
-            for i in range(values.size):
-                start = before[i]
-                values[i] = start + share * step[i] if share > 0.0 else start
-            new = value_at(problem, position, p)
+        new = take_step(problem, position, step, decrease, value, p)
         gain = value - new
         value = new
     for n in range(classes):
