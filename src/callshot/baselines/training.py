@@ -183,7 +183,13 @@ def _use_one_thread() -> None:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """How far a training is: `search`, `searched`, `all` (rows) or `finished`, epochs, losses."""
+    """How far a training is.
+
+    phase   `search` for the number of epochs, `searched` (that has ended), `all` (the training on
+            all rows of the support side) or `finished`
+    epoch   the epochs of this phase that are done
+    losses  of held-out rows, after each epoch of the search
+    """
 
     phase: str = "search"
     epoch: int = 0
@@ -219,7 +225,7 @@ class TrainingConfig:
         """Return the seed of the random stream for one purpose."""
         text = repr((self.seed, self.member, *purpose))
         digest = sha256(text.encode()).digest()
-        return int.from_bytes(digest[:8], "little") >> 1
+        return int.from_bytes(digest[:8], "little") >> 1  # 63 bits: a signed number
 
 
 def best_epoch(losses: list[float]) -> int:
@@ -255,7 +261,7 @@ def run_epoch(network: Any, optimizer: Any, rows: IntArray, epoch: int) -> None:
     generator.manual_seed(config.stream_seed("dropout", epoch))
 
     def drop(values: Any) -> Any:
-        """Set a random share of the values to 0 and scale up the others."""
+        """Set a random share of the values to 0, and scale up the others: dropout."""
         random = torch.rand(values.shape, generator=generator, device=values.device)
         is_kept = random >= config.dropout
         share_kept = 1.0 - config.dropout
@@ -271,6 +277,29 @@ def run_epoch(network: Any, optimizer: Any, rows: IntArray, epoch: int) -> None:
         loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), config.clip_norm)
         optimizer.step()
+
+
+def gather_tensors(network: Any, optimizer: Any) -> dict[str, Any]:
+    """Return the tensors of a network and its optimizer by name, as a file has them.
+
+    Those of the optimizer are `optimizer.NUMBER OF THE PARAMETER.NAME`.
+    """
+    tensors = dict(network.state_dict())
+    for number, values in optimizer.state_dict()["state"].items():
+        for name in OPTIMIZER_STATE:
+            tensors[f"optimizer.{number}.{name}"] = values[name]
+    return tensors
+
+
+def load_tensors(network: Any, optimizer: Any, tensors: Tensors) -> None:
+    """Set a network and its optimizer to what `gather_tensors` returned."""
+    network.load_state_dict({name: tensors[name] for name in network.state_dict()})
+    state = optimizer.state_dict()
+    for number in state["param_groups"][0]["params"]:
+        state["state"][number] = {
+            name: tensors[f"optimizer.{number}.{name}"] for name in OPTIMIZER_STATE
+        }
+    optimizer.load_state_dict(state)
 
 
 def no_dropout(values: Any) -> Any:
@@ -367,7 +396,7 @@ class TrainingJob:
                 # Copies, because the tensors themselves would keep the file open.
                 tensors = {name: file.get_tensor(name).clone() for name in names}
                 facts = json.loads(file.metadata()[HEADER])
-            del facts["key"]
+            del facts["key"]  # the name of the file has its hash
             if facts.pop("sha256") != self._checksum(facts, tensors):
                 raise ValueError("expected content with the checksum in its header")
             return Checkpoint(**facts), tensors
@@ -378,7 +407,7 @@ class TrainingJob:
             ) from error
 
     def save(self, checkpoint: Checkpoint, tensors: Tensors, pool: Pool) -> None:
-        """Write how far the training is, and its tensors, unless all jobs are to stop."""
+        """Write how far the training is, and its tensors; raise if all jobs are to stop."""
         pool.check_stopped()
         if self.context.folder is None:
             return
@@ -411,8 +440,9 @@ class TrainingJob:
         """Train on some rows for up to `epochs`; return the network and held-out losses.
 
         A `phase` (`search` or `all`) that was saved is continued. Held-out rows add a loss to
-        `losses` after each epoch, and the phase ends when it stops falling. The training can stop
-        before each batch, and is saved after each epoch.
+        `losses` after each epoch, and the phase ends when it stops falling; without them, `losses`
+        are those of the search, and are only saved. The training can stop before each batch, and is
+        saved after each epoch.
         """
         network = self.make(self.data, self.config)
         optimizer = start_training(network, rows)
@@ -425,17 +455,7 @@ class TrainingJob:
         if tensors:  # otherwise a file that was there is gone: train from the start
             epoch = checkpoint.epoch
             losses = checkpoint.losses
-            network.load_state_dict(
-                {name: tensors[name] for name in network.state_dict()}
-            )
-            # The file has the optimizer's tensors under `optimizer.PARAMETER.NAME`, as saved below.
-            state = optimizer.state_dict()
-            for number in state["param_groups"][0]["params"]:
-                state["state"][number] = {
-                    name: tensors[f"optimizer.{number}.{name}"]
-                    for name in OPTIMIZER_STATE
-                }
-            optimizer.load_state_dict(state)
+            load_tensors(network, optimizer, tensors)
         while epoch < epochs:
             epochs_since_best = epoch - best_epoch(losses)
             is_stale = epochs_since_best >= self.config.patience
@@ -446,10 +466,7 @@ class TrainingJob:
             if held_out is not None:
                 scores = network.predict(held_out)
                 losses.append(network.loss(scores, held_out))
-            tensors = dict(network.state_dict())
-            for number, values in optimizer.state_dict()["state"].items():
-                for name in OPTIMIZER_STATE:
-                    tensors[f"optimizer.{number}.{name}"] = values[name]
+            tensors = gather_tensors(network, optimizer)
             self.save(Checkpoint(phase, epoch, losses), tensors, pool)
             self.context.progress(0.0, f"{self.title}, {phase}: epoch {epoch}")
             pool.check_stopped()
@@ -462,10 +479,10 @@ class TrainingJob:
 
 
 def search(job: TrainingJob, pool: Pool) -> list[float]:
-    """Train without held-out rows until their loss stops falling; return it for each epoch.
+    """Train on the other rows until the loss of the held-out rows stops falling.
 
-    The list is empty if nothing can be held out. A search that an earlier run ended is not done
-    again.
+    Return that loss after each epoch: an empty list if nothing can be held out. A search that an
+    earlier run ended is not done again.
     """
     if job.saved.phase != "search":
         return job.saved.losses
@@ -487,7 +504,7 @@ def score_queries(job: TrainingJob, pool: Pool) -> tuple[FloatArray, int]:
 
     Also return the number of epochs.
     """
-    losses = search(job, pool)
+    losses = search(job, pool)  # gives the number of epochs
     epochs = best_epoch(losses) or UNSEARCHED_EPOCHS
     if job.saved.phase == "finished":
         network = job.make(job.data, job.config)
@@ -513,7 +530,8 @@ def run_trainings(
     The networks of one fold are averaged; rows of the common fold are NaN.
     """
     outcomes = run_jobs(jobs, score_queries, context)
-    scores_by_fold: dict[int, list[FloatArray]] = {}  # of each network
+    # By fold, of each of its networks.
+    scores_by_fold: dict[int, list[FloatArray]] = {}
     epochs: dict[int, list[int]] = {}
     for job, (job_scores, job_epochs) in zip(jobs, outcomes, strict=True):
         scores_by_fold.setdefault(job.query_fold, []).append(job_scores)
