@@ -287,8 +287,8 @@ def evaluate_tables(
     folds = check_tables(tables, folds)
     equal = dataset.equal_tables(tables)
     notes = [
-        dataset.describe_equal(tables[position].encoder, tables[first].encoder)
-        for position, first in equal.items()
+        dataset.describe_equal(tables[position].encoder, tables[earlier].encoder)
+        for position, earlier in equal.items()
     ]
     tables = [table for number, table in enumerate(tables) if number not in equal]
     first = tables[0]
@@ -306,11 +306,12 @@ def evaluate_tables(
     if memory is None:
         memory = machine_memory() // 4
 
-    last = complete_shots(counts)
+    last = complete_shots(counts)  # k*
     shots_of_table = _count_shots(protocol, len(partitions), last)
     total = max(len(tables) * shots_of_table, 1)
 
     def report(encoder: str, shots: float) -> None:
+        """Report that so many more shots of an encoder are done."""
         progress(shots / total, encoder)
 
     workers = threads or os.cpu_count() or 1
@@ -355,7 +356,7 @@ def _count_shots(protocol: Protocol, other_partitions: int, last: int) -> int:
     `last` is k*, the largest k that is tested.
     """
     sweeps = len(protocol.classifiers) * len(protocol.spreads) + other_partitions
-    if protocol.repeat_samples > 1:
+    if protocol.repeat_samples > 1:  # samples are swept in every partition
         sweeps += 1 + other_partitions
     if protocol.score == "softmax":  # swept again with log-odds, to measure ties
         sweeps += len(set(protocol.spreads) - {"total"})
@@ -549,12 +550,15 @@ def sweep_block(work: SweepWork, block: Block) -> Swept:
 
 
 def _join_blocks(blocks: Sequence[Swept]) -> Swept:
-    """Join the blocks of one sweep along the shots, into the sums of the first block."""
+    """Join the blocks of one sweep along the shots, into the sums of the first block.
+
+    These are changed in place. A block has the k of its rows, and their sums.
+    """
     # The same draws without the queries of some recordings.
-    left_out = [(shots, sums.left_out) for shots, sums in blocks if sums.left_out]
+    left_out = [(k, sums.left_out) for k, sums in blocks if sums.left_out]
     if left_out:
         _join_blocks(left_out)  # into the `left_out` of the first block
-    k = np.concatenate([shots for shots, _ in blocks])
+    k = np.concatenate([k_of_block for k_of_block, _ in blocks])
     # k of the whole pool may also be a shot of an earlier block: keep its first row.
     _, first_rows = np.unique(k, return_index=True)
     kept = np.sort(first_rows)

@@ -39,7 +39,7 @@ from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.spreads import group_recordings
 from callshot.fewshot.sweep import count_recordings
-from callshot.records import FloatArray, IntArray
+from callshot.records import COMMON_FOLD, FloatArray, IntArray
 from callshot.records.frames import (
     VALUES,
     Frame,
@@ -90,7 +90,7 @@ def sample_means(engine: Engine, sums: MetricSums) -> MeanSamples | None:
         return None
     episodes = engine.episodes
     shots = np.array(engine.protocol.shots, np.int64)
-    rows = slice(0, len(shots))
+    rows = slice(0, len(shots))  # without the whole pool, which may follow
     values = _stack(sums, rows)
     without = _stack(sums.left_out, rows)
     group_key, group = group_recordings(episodes)
@@ -131,7 +131,10 @@ def mean_frame(key: Mapping[str, str], k: Shots, means: MeanSamples | None) -> F
 
 
 def _stack(sums: Any, rows: slice) -> FloatArray:
-    """Return the metrics of some shots, then the AP of all classes, (shots, values, samples)."""
+    """Return the metrics of some shots, (shots, values, samples).
+
+    The values are each scoring and metric of `sums.values`, then the AP of each class.
+    """
     tables = [table[rows, None] for table in sums.values.values()]
     return np.concatenate([*tables, sums.per_class["map"][rows]], axis=1)
 
@@ -147,7 +150,7 @@ def jackknife_factors(episodes: Episodes, group: IntArray) -> tuple[FloatArray, 
     """
     groups = int(group.max()) + 1
     queries = np.zeros((groups, len(episodes.classes)))
-    is_query = episodes.fold >= 0
+    is_query = episodes.fold != COMMON_FOLD
     np.add.at(queries, (group[is_query], episodes.label[is_query]), 1.0)
     queries_of_class = queries.sum(axis=0)
     left_out = queries / np.maximum(queries_of_class, 1.0)
@@ -160,7 +163,7 @@ def jackknife_factors(episodes: Episodes, group: IntArray) -> tuple[FloatArray, 
     recordings = len(np.unique(episodes.recording_key))
     others = max(recordings - 1, 1)
     others_in_group = recordings / groups - 1
-    in_one_group = others_in_group / others  # of all pairs
+    in_one_group = others_in_group / others  # share of the pairs of recordings
     return kept, inflation / (1.0 - in_one_group)
 
 
@@ -180,7 +183,7 @@ def query_influence(
     if repeats > 1:
         repeated = np.repeat(values, repeats, axis=2)
     loss = repeated - without
-    # Groups are left out in turn: some of them once more than the others.
+    # Groups are left out in turn: the first `more` of them once more than the others.
     turns, more = divmod(loss.shape[2], groups)
     in_whole_turns = turns * groups
     whole = loss[:, :, :in_whole_turns]
@@ -196,6 +199,7 @@ def query_influence(
     squares = np.einsum("svtg,svtg->svg", whole, whole)
     squares[:, :, :more] += np.square(rest)
     freedom = np.maximum(count - 1, 1)
+    # The variance of the mean of `count` losses.
     noise_of_group = squares / (count * freedom)
     influence = kept * mean_loss
     noise = np.sum(np.square(kept) * noise_of_group, axis=2)
@@ -209,7 +213,7 @@ def support_influence(
 
     `values` is (shots, values, draws). The influence of a group, (shots, values, groups), is the
     covariance of the values of draws with the weight of the group in their supports; the noise is
-    as in `query_influence`. Both are NaN where a class gives its whole pool at every k.
+    as in `query_influence`. All are NaN if a class gives its whole pool at every k.
     """
     episodes = engine.episodes
     draws = values.shape[2]
@@ -223,14 +227,14 @@ def support_influence(
     is_fixed = (with_choice > 0) & (with_choice < len(shots))
     fixed_from = with_choice[is_fixed]
     rows = np.concatenate([np.arange(len(shots)), fixed_from - 1])
-    count = partial(_weigh_groups, engine, shots, group, len(rows))
-    pools, expected = _scale_weights(engine, planned, count, draws)
+    weigh = partial(_weigh_groups, engine, shots, group, len(rows))
+    pools, expected = _scale_weights(engine, planned, weigh, draws)
     mean = values.mean(axis=2, keepdims=True)
     deviation = (values - mean)[rows]
 
     def add(span: slice) -> tuple[FloatArray, FloatArray]:
         """Return the sums over some draws: weights times deviations, and squared weights."""
-        weights, squares = count(pools, span)
+        weights, squares = weigh(pools, span)
         by_row = weights.transpose(1, 0, 2)  # (rows, draws, groups)
         return deviation[:, :, span] @ by_row, squares
 
@@ -241,23 +245,36 @@ def support_influence(
     of_fixed_classes = covariance[len(shots) :]
     for first, of_class in zip(fixed_from, of_fixed_classes, strict=True):
         influence[first:] += of_class
-    # A covariance of independent numbers has the product of their variances, over the draws.
     variance_of_weights = (sum(squares) / draws - expected).T  # (shots, classes)
-    square_sum = np.einsum("svd,svd->sv", deviation, deviation)
-    variance_of_values = square_sum[: len(shots)] / draws
-    product = variance_of_weights[:, :, None] * variance_of_values[:, None]
-    noise_of_class = product / draws  # (shots, classes, values)
-    classes = np.arange(len(with_choice))
-    noises = []
-    for s in range(len(shots)):
-        last_choice = np.minimum(s, with_choice - 1)  # of each class: the shot up to s
-        noise_at_s = noise_of_class[last_choice, classes]
-        noises.append(noise_at_s.sum(axis=0))
-    noise = np.stack(noises)
+    noise = _sum_noise(variance_of_weights, deviation[: len(shots)], with_choice)
     if with_choice.min() == 0:
         influence[:] = np.nan
         noise[:] = np.nan
     return influence, noise
+
+
+def _sum_noise(
+    variance_of_weights: FloatArray, deviation: FloatArray, with_choice: IntArray
+) -> FloatArray:
+    """Return what few draws add to the sum of squared influences of examples, (shots, values).
+
+    `variance_of_weights` is (shots, classes), `deviation` (shots, values, draws) is that of values
+    from their mean. The first with_choice[n] shots leave a choice of exemplars of class n; at the
+    others its noise is the one at the last of these, as its influence is.
+    """
+    draws = deviation.shape[2]
+    square_sum = np.einsum("svd,svd->sv", deviation, deviation)
+    variance_of_values = square_sum / draws
+    # A covariance of independent numbers has the product of their variances, over the draws.
+    product = variance_of_weights[:, :, None] * variance_of_values[:, None]
+    noise_of_class = product / draws  # (shots, classes, values)
+    classes = np.arange(len(with_choice))
+    noises = []
+    for s in range(len(deviation)):
+        last_choice = np.minimum(s, with_choice - 1)  # of each class: the shot up to s
+        noise_at_s = noise_of_class[last_choice, classes]
+        noises.append(noise_at_s.sum(axis=0))
+    return np.stack(noises)
 
 
 def _weigh_groups(
@@ -270,7 +287,8 @@ def _weigh_groups(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the weights of groups in the supports of some draws, and sums of squared weights.
 
-    They are (draws, rows, groups) and (classes, shots): see `count_supports`.
+    They are (draws, rows, groups) and (classes, shots): see `count_supports`. `span` are the
+    numbers of the draws; `rows` counts the shots and the rows beyond them.
     """
     episodes = engine.episodes
     sampling = Sampling(
@@ -293,18 +311,19 @@ def _weigh_groups(
 def _scale_weights(
     engine: Engine,
     planned: PlannedPools,
-    count: Callable[[Pools, slice], tuple[FloatArray, FloatArray]],
+    weigh: Callable[[Pools, slice], tuple[FloatArray, FloatArray]],
     draws: int,
 ) -> tuple[Pools, FloatArray]:
     """Return pools whose weights make the whole influence of covariances, and expected squares.
 
     Supports that differ between folds show only a share of the influence: the first draws tell
-    which. The weights are divided by it, the squares of mean weights by its square.
+    which. The weights are divided by it, the squares of mean weights by its square. `weigh` is
+    `_weigh_groups`, of some pools and draws.
     """
     first_draws = min(draws, DRAWS_OF_OVERLAP)
     spans = blocks(first_draws, DRAWS_OF_OVERLAP // 8)
-    counted = engine.run([partial(count, planned.pools, span) for span in spans])
-    mean_square = sum(squares for _, squares in counted) / first_draws
+    weighed = engine.run([partial(weigh, planned.pools, span) for span in spans])
+    mean_square = sum(squares for _, squares in weighed) / first_draws
     variance = mean_square - planned.expected
     shown = fold_overlap(variance, planned.mean)  # (classes, shots)
     if engine.protocol.distinct:
@@ -330,29 +349,34 @@ def plan_pools(
     """Return what can be drawn in each fold, and the weights that make influences of counts.
 
     In a fold a covariance is divided by 1 − p, where a call is in a share p of the supports of k
-    calls. Folds are averaged over those in which the call can be drawn, and in which a support
-    leaves out some of the pool.
+    calls without replacement. Folds are averaged over those in which the call can be drawn, and in
+    which a support leaves out some of the pool.
     """
+    # Rows of one class and fold are of one kind: the same folds can draw them. The common fold, −1,
+    # needs a number for each class too.
     numbers = episodes.label * (len(splits) + 1) + episodes.fold
+    # A row of each kind, the kind of each row, and the number of rows of each kind.
     _, example, kind, size = np.unique(
         numbers, return_index=True, return_inverse=True, return_counts=True
     )
     label = episodes.label[example]
     outside = np.array([split.outside[example] for split in splits])  # (folds, kinds)
-    pool = np.array([split.pool_sizes for split in splits])
+    pool = np.array([split.pool_sizes for split in splits])  # (folds, classes)
     mean_count = shots[:, None] / pool[:, None]  # (folds, shots, classes)
-    share = np.zeros(mean_count.shape)
+    share = np.zeros(mean_count.shape)  # p: with replacement nothing is divided
     if distinct:
         share = mean_count
-    varies = share < 1
+    varies = share < 1  # whether a support leaves out some of the pool
     drawn = varies.sum(axis=1)
     steps = np.concatenate([[0], shots])
     left_over = np.where(varies, 1.0 - share, 1.0)
-    scale = varies / left_over
-    counts = outside[:, None] & varies[:, :, label]
-    varying = np.maximum(counts.sum(axis=0), 1)  # (shots, kinds)
+    scale = varies / left_over  # 1 / (1 − p), or 0
+    is_averaged = outside[:, None] & varies[:, :, label]
+    varying = np.maximum(is_averaged.sum(axis=0), 1)  # folds: (shots, kinds)
     weight = scale[:, :, label] * outside[:, None]  # (folds, shots, kinds)
     folds_outside = outside.sum(axis=0)
+    # The mean over these folds, times folds_outside / varying: where a fold takes the whole pool,
+    # its scores show nothing of the influence.
     weight *= folds_outside / varying**2
     count_of_kind = mean_count[:, :, label]
     mean_weight = np.sum(weight * count_of_kind, axis=0)

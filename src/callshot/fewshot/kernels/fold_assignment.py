@@ -101,7 +101,7 @@ def search_locally(
     hint = penalty // count if hinted else 0
     target = -1 if least is None else int(range_weight @ least)  # −1 is never reached
 
-    sizes = holds.sum(axis=1) if size is None else size
+    sizes = holds.sum(axis=1) if size is None else size  # for `settle`
     with_sizes = np.column_stack([holds, sizes])
     empty_recording = np.zeros((1, classes + 1), np.int64)
     return improve(
@@ -112,11 +112,11 @@ def search_locally(
         penalty,
         hint,
         target,
-        np.zeros(HISTORY * recordings, np.int64),
-        1 + recordings // 4,
-        min(proposals * max(recordings, MIN_RECORDINGS), MAX_PROPOSALS),
-        proposals,
-        size is not None,
+        history=np.zeros(HISTORY * recordings, np.int64),
+        kicks=1 + recordings // 4,
+        proposals=min(proposals * max(recordings, MIN_RECORDINGS), MAX_PROPOSALS),
+        seed=proposals,
+        settle=size is not None,
     )
 
 
