@@ -10,7 +10,7 @@ from scipy.linalg import lu_factor
 from callshot.detection.background import Covariance
 from callshot.detection.model import AudioSettings, load_model, make_model
 from callshot.review import session
-from callshot.review.session import make_example_clip
+from callshot.review.sound import make_example_clip
 from callshot.review.sources import ModelScores
 from callshot.spans import concat_spans
 from callshot.vectors import Vectors

@@ -75,8 +75,9 @@ def learn_review_files(
 ) -> LearningResult:
     """Make a model of the decisions of a review, or add them to one; write the result.
 
-    `add` is the model that they are added to, or the review: its own model. Without it, the model
-    is of these calls alone, with encoder and settings of the model of the review if there is one.
+    `add` is the file of the model that they are added to. If it is `review`, this is the model of
+    the scan that was reviewed. Without `add`, the model is of these calls alone, with encoder and
+    settings of the model of that scan, if there is one.
     """
     check_model_path(out)
     results = read_review(review, rejected=True)
@@ -88,10 +89,8 @@ def learn_review_files(
         raise InputError(f"{review}: nothing was decided yet")
     earlier = None if add is None else _load_added(results, review, add)
     base = earlier  # the model whose encoder and settings are used
-    review_model = results.facts.get("model")
-    has_model = review_model is not None and Path(str(review_model)).is_file()
-    if base is None and has_model:
-        base = load_model(_find_model(results, review))
+    if base is None:
+        base = _load_scan_model(results, review)
     if encoder is None and base is not None:
         encoder = base.encoder
     if encoder is None:
@@ -128,8 +127,9 @@ def learn_review_files(
             if earlier is None or not note.startswith(NO_BACKGROUND)
         ]
     assert model is not None  # there are calls
-    known = 0 if earlier is None else len(earlier.examples)
-    result = LearningResult(model, len(model.examples) - known, rejects, notes)
+    earlier_count = 0 if earlier is None else len(earlier.examples)
+    new_count = len(model.examples) - earlier_count
+    result = LearningResult(model, new_count, rejects, notes)
     result.write(out)
     return result
 
@@ -145,6 +145,14 @@ def _load_added(results: ReviewResults, review: Path, add: Path) -> Model:
             f"to this model, name it: callshot learn {review} --add {path}"
         )
     return load_model(path)
+
+
+def _load_scan_model(results: ReviewResults, review: Path) -> Model | None:
+    """Return the model whose detections a review is about; None if there is none, or it is gone."""
+    path = results.facts.get("model")
+    if path is None or not Path(str(path)).is_file():
+        return None
+    return load_model(_find_model(results, review))
 
 
 def _find_model(results: ReviewResults, folder: Path) -> Path:

@@ -377,16 +377,8 @@ class Review(Session):
             doubts = {} if source.annotations is None else {**DOUBTS}
             if len(scores) == 0:
                 doubts.pop(MISLABELLED, None)
-            orders = []
-            for name, title in ORDERS.items():
-                why = None
-                if len(scores) == 0 and name in NEED_SCORES:
-                    why = source.why_no_scores or "there are no scores"
-                order = {"name": name, "title": title, "why": why}
-                if name != DOUBTFUL:
-                    orders.append(order)
-                elif doubts:  # the first order, if scores say what looks wrong
-                    orders.insert(0 if len(scores) else len(orders), order)
+            has_scores = len(scores) > 0
+            orders = self._list_orders(has_scores=has_scores, has_doubts=bool(doubts))
             return {
                 **page,
                 "doubts": doubts,
@@ -404,6 +396,20 @@ class Review(Session):
                 "learn_command": self.describe_learning(),
                 "score_version": self.score_version,
             }
+
+    def _list_orders(self, *, has_scores: bool, has_doubts: bool) -> list[Answer]:
+        """Return ORDERS as the page lists them, the usual one first; `why` one cannot be used."""
+        orders = []
+        for name, title in ORDERS.items():
+            why = None
+            if not has_scores and name in NEED_SCORES:
+                why = self.source.why_no_scores or "there are no scores"
+            order = {"name": name, "title": title, "why": why}
+            if name != DOUBTFUL:
+                orders.append(order)
+            elif has_doubts:  # the first order, if scores say what looks wrong
+                orders.insert(0 if has_scores else len(orders), order)
+        return orders
 
     def describe_learning(self) -> str:
         """Return the command that makes a model with the confirmed calls."""
@@ -782,22 +788,3 @@ class Review(Session):
             "distance": distance,
             "confirmed": item >= 0,
         }
-
-
-def make_example_clip(model: "Model", number: int) -> Clip:
-    """Return the sound of an example: the middle of a long call, at its real rate.
-
-    The model keeps sounds at the speed of its encoder.
-    """
-    from callshot.detection.model import from_pcm
-
-    example = model.examples.spans.frame.row(number, named=True)
-    if example["clip"] is None or model.clip_rate_hz is None:
-        raise RequestError(f"example {number}: the model does not keep its sound", 404)
-    options = model.fingerprint.get("options", {})
-    speed = float(options.get("speed", 1.0))
-    rate_hz = model.clip_rate_hz / speed
-    signal = from_pcm(example["clip"])
-    length_s = example["end_s"] - example["start_s"]
-    excess_s = max(0.0, length_s - len(signal) / rate_hz)
-    return Clip(signal, rate_hz, example["start_s"] + excess_s / 2)

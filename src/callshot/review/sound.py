@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import soundfile
@@ -21,9 +21,12 @@ from numpy.typing import NDArray
 from callshot.corpus.audio import Reader, open_recording
 from callshot.corpus.audio_files import Signal
 from callshot.corpus.spectrogram import measure_spectrogram
-from callshot.errors import InputError
+from callshot.errors import InputError, RequestError
 from callshot.files import explain_unreadable, is_inside
 from callshot.records import FloatArray, Recording
+
+if TYPE_CHECKING:
+    from callshot.detection.model import Model
 
 MIN_PLAYED_HZ = 8000  # that browsers play
 MAX_PLAYED_HZ = 96000
@@ -147,6 +150,25 @@ class RecordingFiles:
                 start_s, end_s, rate_hz=rate_hz, channel_rule=self.channel_rule
             )
         return Clip(signal, rate_hz, round(start_s * rate_hz) / rate_hz)
+
+
+def make_example_clip(model: "Model", number: int) -> Clip:
+    """Return the sound of an example: the middle of a long call, at its real rate.
+
+    The model keeps sounds at the speed of its encoder.
+    """
+    from callshot.detection.model import from_pcm
+
+    example = model.examples.spans.frame.row(number, named=True)
+    if example["clip"] is None or model.clip_rate_hz is None:
+        raise RequestError(f"example {number}: the model does not keep its sound", 404)
+    options = model.fingerprint.get("options", {})
+    speed = float(options.get("speed", 1.0))
+    rate_hz = model.clip_rate_hz / speed
+    signal = from_pcm(example["clip"])
+    length_s = example["end_s"] - example["start_s"]
+    excess_s = max(0.0, length_s - len(signal) / rate_hz)
+    return Clip(signal, rate_hz, example["start_s"] + excess_s / 2)
 
 
 def make_wav(clip: Clip, speed: float = 1.0, gain_db: float = 0.0) -> bytes:

@@ -36,12 +36,7 @@ from callshot.review.results import (
     pack_calls,
     read_review,
 )
-from callshot.review.session import (
-    MAX_CONTEXT_S,
-    MAX_ITEMS,
-    Review,
-    make_example_clip,
-)
+from callshot.review.session import MAX_CONTEXT_S, MAX_ITEMS, Review
 from callshot.review.sound import (
     FILTER_MARGIN_S,
     MAPS,
@@ -52,6 +47,7 @@ from callshot.review.sound import (
     filter_band,
     fit_contrast,
     limit_played,
+    make_example_clip,
     make_wav,
     make_waveform,
 )
