@@ -18,7 +18,7 @@ import polars as pl
 from callshot.baselines.sequence_batches import BoolArray
 from callshot.errors import InputError
 from callshot.fewshot.dataset import EncoderDataset
-from callshot.fewshot.episodes import Episodes, make_splits
+from callshot.fewshot.episodes import Episodes, Split, make_splits
 from callshot.fewshot.kernels.ranks import ClassTables
 from callshot.fewshot.mean_interval import sample_constants
 from callshot.fewshot.metrics import MetricSums, by_sample, group_classes
@@ -72,10 +72,10 @@ def sum_metrics(
 ) -> MetricSums:
     """Return the metrics of scores (rows, classes) in the form of a sweep with one shot.
 
-    With `targets` (rows, outputs), scores are (rows, outputs) instead: several may be true for a
-    row, and one without a positive in a fold has no value there. With `units` (samples, rows),
-    weights of the queries in multiples of UNIT, there is one sample for each weighting, else one in
-    all.
+    With `targets` (rows, outputs), scores are (rows, outputs) instead: several outputs may be true
+    for a row, and an output without a positive in a fold has no value there. Without `units` there
+    is one sample. `units` (samples, rows) are weights of the queries in multiples of UNIT: then
+    there is a sample for each weighting, of AP and AUROC alone.
     """
     shape = episodes.relevant.shape if targets is None else targets.shape
     if scores.shape != shape:
@@ -107,13 +107,9 @@ def sum_metrics(
             sums.add_decisions(ALL_SHOTS, metrics.decisions, metrics.tied)
             values = by_sample([metrics])
         else:
-            weights = units[:, split.rows]
+            weights = units[:, split.rows]  # (samples, queries)
             sums.open_fold(split, weights.T * UNIT)
-            size = (len(ClassTables._fields), len(table), samples)
-            values = ClassTables(*np.zeros(size))  # without decisions
-            for n in np.flatnonzero(split.positives):
-                ranking = measure_ranking(table[n], split.relevant[n], weights)
-                values.ap[n], values.auroc[n] = ranking
+            values = measure_rankings(split, table, weights)
         sums.add_values(ALL_SHOTS, values)
     sums.finish(draws=1)
     return sums
@@ -128,9 +124,9 @@ def baseline_frame(
 ) -> pl.DataFrame:
     """Return the rows of the BASELINES schema of one baseline, by scoring and ranking metric.
 
-    `baseline` are the columns kind, name and how. A baseline that reads audio has `outputs`, scores
-    (rows, outputs), and no encoder. The spread `total` of the protocol gives samples and an
-    interval, the spread `shared` samples of the mean.
+    `scores` are (rows, classes), `baseline` are the columns kind, name and how. A baseline that
+    reads audio has `outputs`, scores (rows, outputs), and no encoder. The spread `total` of the
+    protocol gives samples and an interval, the spread `shared` samples of the mean.
     """
     episodes = encoder_data.episodes
     categories = encoder_data.dataset.categories
@@ -152,19 +148,19 @@ def baseline_frame(
         units = units_without(np.arange(len(keys)), group)
         # Sample n is without the queries of group n of recordings.
         without = sum_metrics(*inputs, units).values
-        # At the one shot: the value of each scoring and metric, and its values without the groups.
-        constants = np.array([value[0, 0] for value in values.values()])
-        left_out = np.stack([without[key][0] for key in values])
+        # No labelled set is drawn, so the value of each scoring and metric is a constant. Tables
+        # are (shots, samples), with one shot.
+        constants = np.array([table[0, 0] for table in values.values()])
+        left_out = np.stack([without[key][0] for key in values])  # without each group
         losses = constants[:, None] - left_out
         samples_of_all = sample_constants(constants, losses, episodes, protocol)
         mean_samples = dict(zip(values, samples_of_all, strict=True))
-    # No labelled set is drawn: the spread `shared` of a trained baseline is a constant.
     inflation = float(small_sample_inflation(count_recordings(episodes)).mean())
     rows = []
     for (scoring, metric), table in values.items():
         if metric not in RANKING_METRICS:
             continue
-        value = table[0]  # at the one shot
+        value = table[0]  # at the one shot: an array of one sample
         row = {
             "corpus": encoder_data.dataset.corpus,
             "encoder": encoder,
@@ -203,20 +199,35 @@ def find_outputs(encoder_data: EncoderDataset) -> Outputs:
     return Outputs("reduced", tuple(names), np.stack(targets, axis=1))
 
 
+def measure_rankings(split: Split, table: FloatArray, units: IntArray) -> ClassTables:
+    """Return AP and AUROC of scores (classes, queries) of a fold, (classes, samples).
+
+    `units` (samples, queries) are whole weights of the queries. Classes without a positive, and the
+    tables of decisions, are 0.
+    """
+    size = (len(ClassTables._fields), len(table), len(units))
+    values = ClassTables(*np.zeros(size))
+    for n in np.flatnonzero(split.positives):
+        ranking = measure_ranking(table[n], split.relevant[n], units)
+        values.ap[n], values.auroc[n] = ranking
+    return values
+
+
 def measure_ranking(
     scores: FloatArray, relevant: BoolArray, units: IntArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return weighted AP and AUROC (NaN without a negative) of one ranking in every sample.
+    """Return weighted AP and AUROC (NaN without a negative) of one ranking, each (samples,).
 
-    `units` (samples, queries) are whole weights of the queries. The ranking is the same in all
-    samples, so it is sorted once.
+    `scores` and `relevant` (queries) are of one class, `units` (samples, queries) are whole weights
+    of the queries. The ranking is the same in all samples, so it is sorted once.
     """
     order = np.argsort(-scores, kind="stable")
     ordered = scores[order]
     # The last query of each distinct score.
     is_last = np.append(ordered[1:] != ordered[:-1], True)
     weight = units[:, order]
-    # The weights of positives and of negatives down to each distinct score, the highest first.
+    # Hits and misses, (samples, distinct scores): the weights of positives and of negatives down to
+    # each distinct score, the highest first.
     positive_weight = weight * relevant[order]
     all_hits = np.cumsum(positive_weight, axis=1)
     all_queries = np.cumsum(weight, axis=1)
