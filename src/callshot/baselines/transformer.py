@@ -99,7 +99,10 @@ class AstEncoder(nn.Module):
     def forward(
         self, patches: Tensor, mask: Mask = None, dropout: Dropout = no_dropout
     ) -> Tensor:
-        """Return tokens (crops, columns, 8, width) of patches (crops, columns, 8, 256)."""
+        """Return tokens (crops, columns, 8, width) of patches (crops, columns, 8, 256).
+
+        `mask` (crops, columns) says which columns are real, not padding; None if all are.
+        """
         columns = patches.shape[1]
         position = self.position_embedding["grid"][:columns]
         embedded = self.patch(patches) + position
@@ -108,18 +111,21 @@ class AstEncoder(nn.Module):
             special = self.position_embedding["special"].to(tokens.dtype)
             special = special.expand(len(tokens), -1, -1)
             tokens = torch.cat([special, tokens], dim=1)
+        token_mask = None
         if mask is not None:
             # From real columns to real tokens; special tokens, which come first, are real.
-            mask = mask.repeat_interleave(COLUMN_PATCHES, dim=1)
-            mask = pad(mask, (self.special_tokens, 0), value=True)
-            mask = mask[:, None, None, :]  # for all heads and queries of attention
+            is_real = mask.repeat_interleave(COLUMN_PATCHES, dim=1)
+            is_real = pad(is_real, (self.special_tokens, 0), value=True)
+            token_mask = is_real[
+                :, None, None, :
+            ]  # for all heads and queries of attention
         for block in self.blocks:
-            tokens = block(tokens, mask, dropout)
+            tokens = block(tokens, token_mask, dropout)
         tokens = self.norm(tokens)[:, self.special_tokens :]
         return tokens.unflatten(1, (columns, COLUMN_PATCHES))
 
     def initialize(self, generator: torch.Generator) -> None:
-        """Draw first weights: Xavier for linear layers, sines and cosines for positions."""
+        """Set first weights: Xavier for linear layers, sines and cosines for positions."""
         for name, tensor in self.named_parameters():
             if name.startswith("position_embedding"):  # filled below
                 continue
@@ -129,20 +135,27 @@ class AstEncoder(nn.Module):
                 tensor.fill_(1.0)
             else:
                 tensor.zero_()
-        # A quarter of the width for each of: sines and cosines of the column and of the band.
         grid = self.position_embedding["grid"]
-        quarter = grid.shape[-1] // 4
-        size = (MAX_COLUMNS, COLUMN_PATCHES, quarter)
-        exponents = -math.log(100.0) * np.arange(quarter) / quarter
-        rates = np.exp(exponents)
-        column = np.arange(MAX_COLUMNS)[:, None, None] * rates
-        band = np.arange(COLUMN_PATCHES)[:, None] * rates
-        parts = []
-        for place in (column, band):
-            parts.append(np.broadcast_to(np.sin(place), size))
-            parts.append(np.broadcast_to(np.cos(place), size))
-        table = np.concatenate(parts, axis=2).astype(np.float32)
-        grid.copy_(torch.from_numpy(table))
+        grid.copy_(torch.from_numpy(make_position_grid(grid.shape[-1])))
+
+
+def make_position_grid(width: int) -> Frames:
+    """Return a position embedding (64 columns, 8 bands, width) of sines and cosines.
+
+    A quarter of the width each is the sine and the cosine of the column, and of the band, at rates
+    from 1 down to about 1 / 100.
+    """
+    quarter = width // 4
+    size = (MAX_COLUMNS, COLUMN_PATCHES, quarter)
+    exponents = -math.log(100.0) * np.arange(quarter) / quarter
+    rates = np.exp(exponents)
+    column = np.arange(MAX_COLUMNS)[:, None, None] * rates
+    band = np.arange(COLUMN_PATCHES)[:, None] * rates
+    parts = []
+    for place in (column, band):
+        parts.append(np.broadcast_to(np.sin(place), size))
+        parts.append(np.broadcast_to(np.cos(place), size))
+    return np.concatenate(parts, axis=2).astype(np.float32)
 
 
 class AstBlock(nn.Module):
@@ -162,7 +175,7 @@ class AstBlock(nn.Module):
     def forward(self, tokens: Tensor, mask: Mask, dropout: Dropout) -> Tensor:
         """Return tokens of the same shape, (crops, tokens, width).
 
-        `mask` (crops, 1, 1, tokens) says which tokens are real, not padding.
+        `mask` (crops, 1, 1, tokens) says which tokens are real, not padding; None if all are.
         """
         projected = self.qkv(self.norm1(tokens))
         parts = projected.chunk(3, dim=-1)
@@ -181,7 +194,7 @@ def split_heads(tokens: Tensor, heads: int) -> Tensor:
 
 
 def join_heads(tokens: Tensor) -> Tensor:
-    """Undo `split_heads`."""
+    """Undo `split_heads`: (crops, heads, tokens, width / heads) becomes (crops, tokens, width)."""
     return tokens.transpose(1, 2).flatten(-2)
 
 
@@ -227,14 +240,18 @@ class BeatsEncoder(nn.Module):
     def forward(
         self, patches: Tensor, mask: Mask = None, dropout: Dropout = no_dropout
     ) -> Tensor:
-        """Return tokens (crops, columns, 8, width) of patches (crops, columns, 8, 256)."""
+        """Return tokens (crops, columns, 8, width) of patches (crops, columns, 8, 256).
+
+        `mask` (crops, columns) says which columns are real, not padding; None if all are.
+        """
         columns = patches.shape[1]
         normalised = self.patch_norm(self.patch(patches))
         tokens = self.projection(normalised.flatten(1, 2))
+        token_mask = None
         if mask is not None:
-            mask = mask.repeat_interleave(COLUMN_PATCHES, dim=1)
+            token_mask = mask.repeat_interleave(COLUMN_PATCHES, dim=1)
             # Padding becomes zeros, as the convolution pads the ends.
-            tokens = tokens * mask[:, :, None]
+            tokens = tokens * token_mask[:, :, None]
         with_position = tokens + self.convolution(tokens)
         tokens = dropout(self.norm(with_position))
         # What attention adds for the distance of two tokens, (heads, tokens, tokens).
@@ -244,12 +261,15 @@ class BeatsEncoder(nn.Module):
         numbers = torch.from_numpy(buckets).to(tokens.device)
         bias = self.distances(numbers).permute(2, 0, 1)
         for block in self.blocks:
-            tokens = block(tokens, bias, mask, dropout)
+            tokens = block(tokens, bias, token_mask, dropout)
         return tokens.unflatten(1, (columns, COLUMN_PATCHES))
 
 
 class PositionConvolution(nn.Module):
-    """A grouped convolution over tokens whose kernel has a direction and a length."""
+    """A grouped convolution over tokens, with weight normalisation of its kernel.
+
+    The kernel is a direction, scaled to a trained length at each of its places.
+    """
 
     def __init__(self, config: BeatsConfig) -> None:
         super().__init__()
@@ -302,23 +322,22 @@ class BeatsBlock(nn.Module):
         """Return tokens of the same shape, (crops, tokens, width).
 
         `bias` (heads, tokens, tokens) is what attention adds for the distance of two tokens, before
-        the gate; `mask` is (crops, tokens).
+        the gate; `mask` (crops, tokens) says which tokens are real, not padding; None if all are.
         """
         query = split_heads(self.q(tokens), self.heads)
         key = split_heads(self.k(tokens), self.heads)
         value = split_heads(self.v(tokens), self.heads)
         # BEATs's gate: two sigmoids for each query and head give the factor of its bias.
         linear = self.gate(query).unflatten(-1, (2, GATE_VALUES))
-        gate_values = linear.sum(-1)
-        sigmoids = torch.sigmoid(gate_values)
+        sigmoids = torch.sigmoid(linear.sum(-1))  # (crops, heads, tokens, 2)
         first, second = sigmoids.split(1, dim=-1)
         scaled = second * self.gain["scale"]
         gate = first * (scaled - 1.0) + 2.0
-        bias = (gate * bias).to(query.dtype)
+        gated_bias = (gate * bias).to(query.dtype)
         if mask is not None:
             is_padding = ~mask[:, None, None, :]
-            bias = bias.masked_fill(is_padding, -math.inf)
-        heads = scaled_dot_product_attention(query, key, value, bias)
+            gated_bias = gated_bias.masked_fill(is_padding, -math.inf)
+        heads = scaled_dot_product_attention(query, key, value, gated_bias)
         projected = self.out(join_heads(heads))
         attended = dropout(projected)
         tokens = self.norm1(tokens * self.residual_scale + attended)
@@ -330,8 +349,9 @@ class BeatsBlock(nn.Module):
 def distance_buckets(tokens: int, count: int, max_distance: int) -> IntArray:
     """Return the bucket of the distance from each token (row) to each token (column).
 
-    Short distances have a bucket each, long ones share logarithmic buckets. Tokens that come later
-    have the second half of the buckets.
+    `count` is the number of buckets. Short distances have a bucket each, long ones share
+    logarithmic buckets, the last one also beyond `max_distance`. Tokens that come later have the
+    second half of the buckets.
     """
     half = count // 2  # buckets for each direction
     near = half // 2  # distances that have a bucket each
@@ -342,8 +362,8 @@ def distance_buckets(tokens: int, count: int, max_distance: int) -> IntArray:
     positive = np.maximum(distance, 1).astype(np.float32)
     ratio = positive / near
     largest = math.log(max_distance / near)
-    logarithm = np.log(ratio) / largest
-    beyond = logarithm * (half - near)
+    share = np.log(ratio) / largest  # 0 at `near`, 1 at `max_distance`
+    beyond = share * (half - near)
     far_bucket = near + beyond.astype(np.int64)
     far_bucket = np.minimum(far_bucket, half - 1)
     bucket = np.where(distance < near, distance, far_bucket)
@@ -356,6 +376,7 @@ Config = AstConfig | BeatsConfig
 Names = Mapping[str, Any]
 
 HEAD_WIDTH = 64  # of AST
+SPECIAL_TOKENS = 2  # of AST: class and distillation
 STRIDES = (10, 12, 14, 16)  # of AST's patches, on 1024 frames
 PREFIXES = ("module.", "audio_spectrogram_transformer.")  # of all names of AST
 
@@ -430,7 +451,10 @@ BEATS_REQUIRED = {
 
 
 class Pretrained(NamedTuple):
-    """An encoder with its weights; `unused` are the other tensors of the file."""
+    """An encoder with its weights; `unused` are the names of the other tensors of the file.
+
+    `digest` is the SHA-256 of the file.
+    """
 
     digest: str
     encoder: Config
@@ -464,7 +488,7 @@ def read_pretrained(path: Path) -> Pretrained:
 def _convert(
     content: Mapping[str, Any],
 ) -> tuple[Config, dict[str, Tensor], tuple[str, ...]]:
-    """Return the encoder of a checkpoint, its weights by our names, and unused tensors.
+    """Return the encoder of a checkpoint, its weights by our names, and names of unused tensors.
 
     Raises if sizes or names are not those of AST or BEATs, or values are not finite.
     """
@@ -487,7 +511,7 @@ def _convert(
         encoder = _read_beats_config(content["cfg"])
         weights = {"patch.weight": take("patch_embedding.weight").flatten(1)}
         # All layers share the first one's distances: those of the others are not "unused".
-        distances = f"{names['distances']}.weight"
+        distances = f"{names['distances']}.weight"  # of layer 0
         unused -= {distances.replace("0", str(n)) for n in range(encoder.layers)}
     else:
         is_original = AST_ORIGINAL["position_embedding"] in tensors
@@ -496,19 +520,8 @@ def _convert(
     with torch.device("meta"):  # shapes without memory
         network = encoder.build()
     for name in network.state_dict():
-        if name in weights:
-            continue
-        # For example blocks.3.qkv.weight
-        *block, layer, kind = name.split(".")
-        prefix = f"{names['blocks']}{block[1]}." if block else ""
-        if f"{layer}.{kind}" in names:
-            weights[name] = take(prefix + names[f"{layer}.{kind}"])
-            continue
-        parts = names.get(layer, layer)  # several are joined: query, key and value
-        if isinstance(parts, str):
-            parts = (parts,)
-        public_names = [f"{prefix}{part}.{kind}" for part in parts]
-        weights[name] = take(*public_names)
+        if name not in weights:
+            weights[name] = take(*_find_public_names(name, names))
     for name, tensor in weights.items():
         weights[name] = tensor.detach().float()
         if not (tensor.is_floating_point() and weights[name].isfinite().all()):
@@ -517,10 +530,29 @@ def _convert(
     return encoder, weights, tuple(sorted(unused))
 
 
+def _find_public_names(name: str, names: Names) -> list[str]:
+    """Return the names in a checkpoint of one of our tensors; several tensors are joined to it.
+
+    >>> _find_public_names("blocks.3.qkv.weight", AST_ORIGINAL)
+    ['v.blocks.3.attn.qkv.weight']
+    """
+    *block, layer, kind = name.split(".")  # such as blocks, 3; qkv; weight
+    prefix = f"{names['blocks']}{block[1]}." if block else ""
+    if f"{layer}.{kind}" in names:
+        return [prefix + names[f"{layer}.{kind}"]]
+    parts = names.get(layer, layer)  # several: query, key and value
+    if isinstance(parts, str):
+        parts = (parts,)
+    return [f"{prefix}{part}.{kind}" for part in parts]
+
+
 def _convert_ast(
     tensors: Mapping[str, Tensor], names: Names, take: Callable[..., Tensor]
 ) -> tuple[AstConfig, dict[str, Tensor]]:
-    """Return the sizes of an AST, and its weights that need a new shape: patches and positions."""
+    """Return the sizes of an AST, and its weights that need a new shape: patches and positions.
+
+    `take(*names)` returns tensors of the checkpoint, joined.
+    """
     blocks = names["blocks"]
     width = len(tensors[f"{names['patch']}.bias"])
     if width % HEAD_WIDTH:
@@ -531,28 +563,30 @@ def _convert_ast(
         layers=len({name[len(blocks) :].split(".")[0] for name in block_names}),
         heads=width // HEAD_WIDTH,
         inner=len(tensors[f"{blocks}0.{names['fc1']}.weight"]),
-        special_tokens=2,
+        special_tokens=SPECIAL_TOKENS,
         front_end=AST_FRONT_END,
     )
     kernel = take(f"{names['patch']}.weight")  # (width, 1, bands, times)
     position = take(names["position_embedding"]).reshape(-1, width)
     special = take(*names["special_tokens"]).reshape(-1, width)
-    grids = {}  # by number of positions of patches on 1024 frames
+    # The number of positions tells at which stride the patches were: by it, that stride and the
+    # patches along the bands and along the times.
+    grids = {}
     for stride in STRIDES:
         bands = (BANDS - PATCH) // stride + 1
         times = (MAX_COLUMNS - 1) * PATCH // stride + 1
         grids[bands * times] = (stride, bands, times)
-    count = len(position) - 2  # the first two are of the special tokens
+    count = len(position) - SPECIAL_TOKENS  # theirs are the first positions
     if count not in grids:
         raise ValueError(f"{count} positions of patches, not one of {list(grids)}")
     stride, bands, times = grids[count]
-    table = position[2:].float().numpy().reshape(bands, times, -1)
+    table = position[SPECIAL_TOKENS:].float().numpy().reshape(bands, times, -1)
     grid = interpolate_grid(table, stride)
     weights = {
         # Ours has time before bands.
         "patch.weight": kernel.transpose(2, 3).flatten(1),
         "position_embedding.grid": torch.from_numpy(grid),
-        "position_embedding.special": special + position[:2],
+        "position_embedding.special": special + position[:SPECIAL_TOKENS],
     }
     return config, weights
 
@@ -560,19 +594,17 @@ def _convert_ast(
 def interpolate_grid(grid: Frames, stride: int) -> Frames:
     """Interpolate a position embedding (bands, times, width) at our patches, which do not overlap.
 
-    `stride` is the distance of its patches. The result is (64 columns, 8 bands, width). Values are
-    linear between two positions and constant after the last.
+    `stride` is the distance of the patches that it was trained for, in frames and bands. The result
+    is (64 columns, 8 bands, width). Values are linear between two positions and constant after the
+    last.
     """
     # First along the bands, then along the times: each round swaps the axes.
     for count in (COLUMN_PATCHES, MAX_COLUMNS):
         last = len(grid) - 1
         # Where our patches are, in steps of the grid, and the grid's position before each.
-        places = np.arange(count) * PATCH / stride
-        position = np.minimum(places, last)
-        whole = position.astype(np.int64)
-        low = np.minimum(whole, last - 1)
-        share = (position - low).astype(np.float32)
-        share = share[:, None, None]
+        places = np.minimum(np.arange(count) * PATCH / stride, last)
+        low = np.minimum(places.astype(np.int64), last - 1)
+        share = (places - low).astype(np.float32)[:, None, None]
         below = grid[low] * (1 - share)
         above = grid[low + 1] * share
         grid = (below + above).swapaxes(0, 1)
