@@ -54,8 +54,8 @@ MAX_STEPS = 64  # of the median sequence
 CELLS = {"elman": "Elman", "gru": "GRU", "lstm": "LSTM"}
 MODULES = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 HIDDEN = {"elman": 128, "gru": 64, "lstm": 56}  # about the same number of parameters
-MAX_WIDTH = 64  # wider input is projected to this width, or less:
-MAX_PROJECTION_WEIGHTS = 50_000
+MAX_WIDTH = 64  # wider input is projected to this width, or less,
+MAX_PROJECTION_WEIGHTS = 50_000  # so that the projection has no more weights
 CLIP_DEVIATIONS = 10.0  # standard deviations from the mean at which input is clipped
 SCORING_BATCH = 64  # rows
 
@@ -121,15 +121,16 @@ def choose_cell(
 ) -> tuple[tuple[str, ...], Losses]:
     """Choose Elman, GRU or LSTM for every split by the loss on inner folds outside its fold.
 
-    Return the cell of each split, and, for each cell, the loss in every split: the class-balanced
-    cross-entropy at the best epoch, averaged over networks that hold out different inner folds.
-    With a folder in the context, `score_recurrent` continues from these trainings.
+    Arguments are as of `score_recurrent`. Return the cell of each split, and, for each cell, the
+    loss in every split: the class-balanced cross-entropy at the best epoch, averaged over networks
+    that hold out different inner folds. With a folder in the context, `score_recurrent` continues
+    from these trainings.
     """
     all_cells = [tuple(CELLS)] * episodes.folds
     inputs = (episodes, groups, sequences)
     jobs = plan_jobs(*inputs, all_cells, networks, context)
-    searched = {job.query_fold for job in jobs if job.held_out.any()}
-    for fold in set(range(episodes.folds)) - searched:
+    can_search = {job.query_fold for job in jobs if job.held_out.any()}
+    for fold in set(range(episodes.folds)) - can_search:
         raise InputError(
             f"fold {fold}: no class has two recordings on its support side, so nothing can "
             "be held out to choose a network; name one"
@@ -167,7 +168,10 @@ def plan_jobs(
     networks: int,
     context: TrainingContext,
 ) -> list[TrainingJob]:
-    """Check all input, and plan the trainings: by split, its `cells`, and `networks` of each."""
+    """Check all input, and plan the trainings: by split, then its cells, then `networks` of each.
+
+    `cells` has the names of the cells of each split.
+    """
     label = episodes.label
     classes = episodes.classes
     check_length("sequences", len(sequences), len(label))
@@ -280,6 +284,7 @@ class RecurrentNetwork(nn.Module):
         """Return logits (rows, classes) of frames (times, rows, dimensions).
 
         `mask` (times, rows) is true where a frame is real, not padding.
+
         Packed sequences would give the same as the mask, but their backward pass takes 3 to 18
         times as long on a CPU.
         """
@@ -294,11 +299,16 @@ class RecurrentNetwork(nn.Module):
         return self.head(dropout(pooled))
 
     def initialize(self, rows: IntArray) -> None:
-        """Draw the first weights, as torch does; scale the input by the rows of the training."""
+        """Draw the first weights, as torch does; scale the input by the rows of the training.
+
+        Weights are uniform within 1 / √(inputs of the layer).
+        """
         generator = torch.Generator()
         generator.manual_seed(self.config.stream_seed("weights"))
         for name, tensor in self.named_parameters():
-            inputs = self.config.hidden
+            inputs = (
+                self.config.hidden
+            )  # torch takes it for all tensors of a recurrent layer
             if name.startswith("projection"):
                 inputs = self.config.dimension
             bound = 1.0 / math.sqrt(inputs)
@@ -327,7 +337,7 @@ class RecurrentNetwork(nn.Module):
         data = self.data
         classes = self.config.classes
         counts = np.bincount(data.label[rows], minlength=classes)
-        # Mean 1 over rows
+        # Of each class; their mean over rows is 1.
         weights = (len(rows) / (classes * counts)).astype(np.float32)
         for batch in batches:
             logits = self.logits(batch, dropout)

@@ -53,7 +53,8 @@ SEARCH_SHARE = 0.7  # the choice of a cell; the rest is the training of the chos
 class BaselineResults:
     """The results of baselines; frames have the schemas of `callshot.records.frames`.
 
-    `per_k` are evaluations of logistic regression at every k, one per encoder.
+    `per_k` are evaluations of logistic regression at every k, one per encoder; `networks` describe
+    the trained networks.
     """
 
     baselines: pl.DataFrame = field(default_factory=partial(empty_frame, BASELINES))
@@ -93,7 +94,7 @@ def train_dataset(
     gives the spreads, and the shots and the sampler of logistic regression at every k.
     """
     check_no_leak(dataset.first.recording, dataset.folds.fold)
-    equal = equal_tables(dataset.tables)
+    equal = equal_tables(dataset.tables)  # numbers of encoders that repeat another
     encoders = list(dataset.per_encoder())
     context = context or TrainingContext(protocol.seed)
     tasks: list[Callable[[TrainingContext], BaselineResults]] = []

@@ -93,17 +93,16 @@ class BatchData:
         return torch.from_numpy(array).to(self.device)
 
     def classes(self, rows: IntArray) -> IntArray:
-        """Return one class number, without gaps, for each of some rows, to balance inner folds by.
+        """Return a class number for each of some rows, by which inner folds are balanced.
 
         If a row has several labels, its class is the rarest of them. Rows without labels are a
-        class too.
+        class too. Labels that are (rows, outputs) give numbers without gaps.
         """
         label = self.label[rows]
         if label.ndim == 1:  # class numbers already
             return label
-        # Otherwise (rows, outputs).
         rows_with_label = label.sum(axis=0)
-        # How many rows have each label; larger than any count for labels that a row does not have.
+        # How many rows have each label; more than any count for labels that a row does not have.
         counts = np.where(label, rows_with_label, len(label) + 1)
         rarest = counts.argmin(axis=1)
         rarest[~label.any(axis=1)] = label.shape[1]  # a number of its own: no label
@@ -176,25 +175,28 @@ def frame_scaling(table: FrameTable, rows: IntArray) -> tuple[FloatArray, FloatA
     count = table.lengths[rows][:, None]
     total = count.sum()
     mean = (count * means).sum(axis=0) / total
-    # Squares around the mean of all: those around the row's own mean, and of that from the mean.
+    # Squares around the mean of all frames are the squares around the mean of each row, plus, for
+    # each frame, the square of the distance between the two means.
     own_squares = all_squares[rows]
     squares = own_squares + count * np.square(means - mean)
     variance = squares.sum(axis=0) / total
     magnitude = np.maximum(np.abs(mean), 1e-30)
     precision = 1e-6 * magnitude  # float32 has no more digits
     varies = variance > np.square(precision)
-    known_variance = np.where(varies, variance, 1.0)
-    factor = 1.0 / np.sqrt(known_variance)
+    positive_variance = np.where(varies, variance, 1.0)  # no division by 0
+    factor = 1.0 / np.sqrt(positive_variance)
     return mean, np.where(varies, factor, 0.0)
 
 
 def padded_index(start: IntArray, lengths: IntArray) -> tuple[IntArray, BoolArray]:
     """Return the numbers of the frames that make a batch, (times, rows), and a mask of real ones.
 
-    Row i has lengths[i] frames of a table, from start[i] on; shorter rows repeat their last frame.
+    Row i has lengths[i] frames of a table, from start[i] on; shorter rows repeat their last frame,
+    where the mask is false.
     """
     time = np.arange(lengths.max())[:, None]
-    return start + np.minimum(time, lengths - 1), time < lengths
+    index = start + np.minimum(time, lengths - 1)
+    return index, time < lengths
 
 
 def random_batches(
@@ -205,13 +207,13 @@ def random_batches(
     Rows in random order are cut into parts of several batches, and each part is sorted by length.
     """
     batches = []
-    for run in split_batches(rng.permutation(rows), size * SORTED_BATCHES):
-        batches += sorted_batches(run, table.lengths[run], size)
+    for part in split_batches(rng.permutation(rows), size * SORTED_BATCHES):
+        batches += sorted_batches(part, table.lengths[part], size)
     return [batches[number] for number in rng.permutation(len(batches))]
 
 
 def sorted_batches(rows: IntArray, lengths: IntArray, size: int) -> list[IntArray]:
-    """Return rows in batches, the shortest first."""
+    """Return rows, of these lengths, in batches, the shortest first."""
     order = np.argsort(lengths, kind="stable")
     return split_batches(rows[order], size)
 
@@ -235,8 +237,8 @@ def assign_inner_folds(label: IntArray, groups: IntArray, count: int) -> IntArra
     largest = shares.max(axis=1)
     # Share of each class in each fold so far
     filled = np.zeros((count, shares.shape[1]))
-    fold = np.zeros(len(label), np.int64)
-    for row in np.argsort(-largest, kind="stable"):
+    fold = np.zeros(len(label), np.int64)  # read at the first row of each recording
+    for row in np.argsort(-largest, kind="stable"):  # other rows come last: no effect
         # Rounded, so that the order of sums does not decide. Of equal folds, the emptier one.
         overlap = np.round(filled @ shares[row], 12)
         fullness = 1e-6 * filled.sum(axis=1)
@@ -255,13 +257,14 @@ def first_rows(groups: IntArray) -> IntArray:
 def held_out_rows(
     label: IntArray, groups: IntArray, count: int, number: int
 ) -> BoolArray:
-    """Return a mask of the rows of inner fold `number`; the other folds keep all classes.
+    """Return a mask of the rows of inner fold `number` of `count`; the others keep all classes.
 
-    A class that only this fold has gives its first recording back to the others.
+    `label` and `groups` are the class and the recording of each row. A class that only this fold
+    has gives its first recording back to the others.
     """
     held_out = assign_inner_folds(label, groups, count) == number
     for missing in np.setdiff1d(label, label[~held_out]):
-        first = np.argmax(label == missing)
+        first = np.argmax(label == missing)  # row
         recording = groups[first]
         held_out[groups == recording] = False
     return held_out
@@ -313,6 +316,7 @@ def log_mel(signal: Signal, front_end: FrontEnd = AERD_FRONT_END) -> Frames:
     logarithms = []
     for block in split_batches(frames, BLOCK_FRAMES):
         centred = block - block.mean(axis=1, keepdims=True)
+        # The sample before each; the first one stands before itself.
         padded = np.pad(centred, ((0, 0), (1, 0)), "edge")
         previous = padded[:, :-1]
         emphasised = centred - PRE_EMPHASIS * previous
@@ -321,9 +325,9 @@ def log_mel(signal: Signal, front_end: FrontEnd = AERD_FRONT_END) -> Frames:
         power = power_of_points @ filters
         audible = np.maximum(power, MIN_POWER)
         logarithms.append(np.log(audible))
-    centred = np.concatenate(logarithms) - front_end.mean
-    # A deviation of ½, as the models expect
-    scaled = centred / (2.0 * front_end.deviation)
+    levels = np.concatenate(logarithms)
+    # Mean 0 and a deviation of ½, as the models expect
+    scaled = (levels - front_end.mean) / (2.0 * front_end.deviation)
     return scaled.astype(np.float32)
 
 
@@ -338,7 +342,8 @@ def _mel_filters() -> FloatArray:
     """Return the weight of each FFT point in each mel band, (bands, points), as Kaldi has it."""
     points_hz = np.arange(FFT_POINTS // 2 + 1) * RATE_HZ / FFT_POINTS
     points_and_ends = np.array([*points_hz, LOW_HZ, HIGH_HZ])
-    *points, lowest, highest = 1127.0 * np.log1p(points_and_ends / 700.0)  # in mel
+    mels = 1127.0 * np.log1p(points_and_ends / 700.0)
+    *points, lowest, highest = mels
     # Band n is a triangle from edge n over edge n + 1 to edge n + 2.
     edges = np.linspace(lowest, highest, BANDS + 2)[:, None]
     left = edges[:-2]
@@ -378,7 +383,7 @@ def window_crops(lengths: IntArray, rows: IntArray) -> Crops:
         window_count = math.ceil(len(columns) / MAX_COLUMNS)
         windows = np.array_split(columns, window_count)
         crops += [(row, window[0] * PATCH, len(window)) for window in windows]
-    return Crops(*np.array(crops).T)
+    return Crops(*np.array(crops).T)  # row, first and columns of all crops
 
 
 def random_crops(lengths: IntArray, rows: IntArray, rng: np.random.Generator) -> Crops:
