@@ -306,9 +306,8 @@ class RecurrentNetwork(nn.Module):
         generator = torch.Generator()
         generator.manual_seed(self.config.stream_seed("weights"))
         for name, tensor in self.named_parameters():
-            inputs = (
-                self.config.hidden
-            )  # torch takes it for all tensors of a recurrent layer
+            # Of the head; torch takes it for all tensors of a cell too.
+            inputs = self.config.hidden
             if name.startswith("projection"):
                 inputs = self.config.dimension
             bound = 1.0 / math.sqrt(inputs)
