@@ -1,5 +1,6 @@
 """The solver against scikit-learn's, and against a literal J; its products against NumPy's."""
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -155,6 +156,27 @@ def test_rows_of_zeros_give_the_frequencies_of_the_classes():
         assert gap <= 1e-15
         p = np.exp(bias) / np.exp(bias).sum()
         np.testing.assert_allclose(p, [3 / 6, 1 / 6, 2 / 6], atol=1e-7)
+
+
+@numba.njit
+def step_from_zeros(problem, classes, number, decrease):
+    """Take a step of equal numbers; return where it leads, and C · objective after and before."""
+    rows, unknowns = problem.rows.shape
+    position = products.new_vector(classes, unknowns, rows, problem.is_gram)
+    p = np.empty_like(position.logits)
+    step = np.full(position.values.size, number)
+    value = products.value_at(problem, position, p)
+    new = products.take_step(problem, position, step, decrease, value, p)
+    return position.values, new, value
+
+
+@pytest.mark.parametrize("decrease", [1.0, np.nan, np.inf])
+def test_a_step_that_is_no_number_is_not_taken(decrease):
+    rows, label = rows_of("more rows than dimensions")
+    problem = make_problem(rows, label, 1.0)
+    values, new, value = step_from_zeros(problem, 3, np.nan, decrease)
+    assert not values.any()
+    assert new == value
 
 
 def multiply(left, right):

@@ -296,7 +296,10 @@ def take_step(problem, position, step, decrease, value, p):
     before = values.copy()
     share = 2.0  # halved first
     new = np.inf
-    while not new <= value - 1e-4 * share * decrease + 1e-13 * abs(value):
+    # A share of 0 ends the search: where the step or the decrease is NaN, nothing is low enough.
+    while share > 0.0 and not (
+        new <= value - 1e-4 * share * decrease + 1e-13 * abs(value)
+    ):
         share = 0.5 * share if share > 1e-9 else 0.0  # 0: stay
         for i in range(values.size):
             start = before[i]
