@@ -82,9 +82,9 @@ def measure(
 ) -> FoldMetrics:
     """Return AP, AUROC and decisions of each class in some draws of one fold.
 
-    `scores` is (draws, shots, classes, queries), `decided` (draws, shots, queries). `units` (draws,
-    queries) are weights in multiples of UNIT; with them, `decisions` and `tied` of the result are
-    meaningless.
+    `scores` is (draws, shots, classes, queries), `decided` (draws, shots, queries) the class that
+    is decided for. `units` (draws, queries) are weights in multiples of UNIT; with them,
+    `decisions` and `tied` of the result are meaningless.
     """
     draws, shots, classes, queries = scores.shape
     size = (len(ClassTables._fields), draws, shots, classes)
@@ -370,24 +370,11 @@ class MetricSums:
         Without weights a metric is the mean of the folds that have a value; with weights, it is the
         mean of the classes' means over folds, by their weight in each.
         """
-        folds = [fold for _, fold, _ in self._folds]
-        for split, _, decided in self._folds:
-            total = decided.sum(axis=1, keepdims=True)
-            known_total = np.where(total > 0, total, np.nan)
-            probability = decided / known_total
-            for name, level in self.chance.items():
-                level += FORMULAS[name].chance(split, probability)
-        for level in self.chance.values():
-            level /= len(folds)
+        self._average_chance()
         self.tied = self.tied.astype(np.int64)
         self.decisions /= draws
-        for name, class_table in self.per_class.items():
-            weight_field = FORMULAS[name].weight
-            weight = sum(getattr(fold, weight_field) for fold in folds)
-            known_weight = np.where(weight > 0, weight, np.nan)
-            class_table /= self.to_device(known_weight)
-            undefined = [~has_value(name, fold) for fold in folds]
-            self.undefined[name] = np.sum(undefined, axis=0)
+        self._average_classes()
+        folds = [fold for _, fold, _ in self._folds]
         for (scoring, name), table in self.values.items():
             formula = FORMULAS[name]
             defined = [has_value(name, fold) for fold in folds]
@@ -402,10 +389,33 @@ class MetricSums:
                         count += 1
                 table /= float(count) or np.nan
             elif self._defined_groups(scoring, in_any):
+                # Nothing was added up: the means of the classes are averaged.
                 value = self.per_class[formula.mean_of or name]
                 table[:] = self._mean(scoring, name, value, in_any)
             else:
                 table[:] = np.nan
+
+    def _average_chance(self) -> None:
+        """Set the chance levels of decisions to their means over folds, in place."""
+        for split, _, decided in self._folds:
+            total = decided.sum(axis=1, keepdims=True)
+            known_total = np.where(total > 0, total, np.nan)
+            probability = decided / known_total  # (shots, classes)
+            for name, level in self.chance.items():
+                level += FORMULAS[name].chance(split, probability)
+        for level in self.chance.values():
+            level /= len(self._folds)
+
+    def _average_classes(self) -> None:
+        """Divide the sums of each class by its weight in all folds; count undefined values."""
+        folds = [fold for _, fold, _ in self._folds]
+        for name, class_table in self.per_class.items():
+            weight_field = FORMULAS[name].weight
+            weight = sum(getattr(fold, weight_field) for fold in folds)
+            known_weight = np.where(weight > 0, weight, np.nan)
+            class_table /= self.to_device(known_weight)
+            undefined = [~has_value(name, fold) for fold in folds]
+            self.undefined[name] = np.sum(undefined, axis=0)
 
     def chance_level(self, scoring: str, metric: str) -> FloatArray:
         """Return what a random ranking, or decisions that ignore the query, would score at each k.
@@ -427,9 +437,10 @@ class MetricSums:
     def _mean(
         self, scoring: str, name: str, table: Any, defined: NDArray[np.bool_]
     ) -> Any:
-        """Average (…, classes, samples) over classes; for rankings inside each group first.
+        """Average a table (…, classes, samples) over classes; for rankings inside each group first.
 
-        Rankings leave out classes that are not `defined`.
+        Rankings leave out classes that are not `defined` (classes,). The metric `name` says whether
+        it is of rankings.
         """
         if name in DECISION_METRICS:
             return table.mean(axis=-2)
@@ -573,9 +584,12 @@ def _class_columns(
 
 
 def describe_ties(ties: pl.DataFrame) -> list[str]:
-    """Return a note on the ties of one encoder and spread, unless they would read as 0."""
-    # None if all are null
-    worst = ties.row(int(ties["share"].arg_max() or 0), named=True)
+    """Return a note on the ties of one encoder and spread, unless they would read as 0.
+
+    `ties` are rows of TIES.
+    """
+    largest = ties["share"].arg_max() or 0  # None if all are null
+    worst = ties.row(int(largest), named=True)
     cost = float(ties["cost_map"].to_numpy().max())
     if worst["share"] < MIN_TIED_SHARE and cost < MIN_TIE_COST:
         return []

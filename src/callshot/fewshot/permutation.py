@@ -196,8 +196,10 @@ def _measure_labelling(
 ) -> FloatArray:
     """Return AP and AUROC of each class in one fold by one labelling, (metrics, shots, classes).
 
-    `matrix` is as in `_compute_matrix`. `products` (rows, queries) are None if they exceed the
-    memory limit, so that only those of the drawn rows are computed.
+    The vectors stay: the supports are drawn from the rows that `labelling` gives each class, and
+    the queries get the labels of their source rows. `matrix` is as in `_compute_matrix`. `products`
+    (rows, queries) are None if they exceed the memory limit, so that only those of the drawn rows
+    are computed.
     """
     episodes = engine.episodes
     source = labelling.source[split.rows]
@@ -255,8 +257,9 @@ def _regress(
 ) -> FloatArray:
     """Return the logits (shots, classes, queries) by ridge regression on one draw.
 
-    `members` (classes, exemplars) are the rows drawn for each class, `products` (rows, queries).
-    `matrix` has the products of all rows, (rows, rows), or is empty.
+    `members` (classes, exemplars) are the rows of `vectors` drawn for each class, `products` (rows,
+    queries) those of `vectors` with the queries. `matrix` has the products of all rows, (rows,
+    rows), or is empty.
     """
     classes, exemplars = members.shape
     rows = members.T.ravel()  # one of each class in turn

@@ -94,9 +94,11 @@ class Spread:
                 ordered = rows[self.rank[draw, rows]]
                 supports.append(ordered[allowed[ordered]][:k])
                 continue
+            # Otherwise a random order, as the kernels draw it.
             seed = self.protocol.seed
             words = (draw, class_key)
-            # A query's own order has only its pool; a shared one has all rows of the class.
+            # A query's own order has only its pool; a shared one has all rows of the class, so that
+            # the folds take their supports from one order.
             if self.has_own_draws:
                 rows = rows[allowed[rows]]
                 query_key = episodes.segment_key[query_or_fold]
@@ -105,7 +107,7 @@ class Spread:
                 stream = streams.make_stream(seed, "shared", *words)
             is_allowed = allowed[rows]
             size = min(k, int(is_allowed.sum())) if distinct else k
-            order = np.arange(len(rows), dtype=np.uint64)
+            order = np.arange(len(rows), dtype=np.uint64)  # places in `rows`
             scratch = np.empty_like(order)
             chosen = np.empty(size, np.uint64)
             streams.draw_support(
@@ -123,7 +125,8 @@ def make_spread(
 ) -> Spread:
     """Return one of the spreads of a protocol: per-query, shared or total.
 
-    `total` is drawn here, in tasks that `map_tasks` runs, like `map`, perhaps in threads.
+    The weights and orders of `total` are drawn here, in tasks that `map_tasks` runs: `map`, or the
+    same in threads.
     """
     samples = protocol.samples(name)
     if name != "total":
@@ -182,8 +185,8 @@ def draw_orders(
     """Draw a random order of the exemplars of each class for every sample, (samples, rows).
 
     Exponential random numbers, divided by the weights `units` (samples, rows), are sorted, so that
-    heavy rows tend to come early. The result has the exemplars of one class after another, each by
-    its number inside the class. The samples are numbered from `first` on.
+    rows of large weight tend to come early. The result has the exemplars of one class after
+    another, each by its number inside the class. The samples are numbered from `first` on.
     """
     arrival = np.empty(units.shape)
     base = streams.purpose_key(protocol.seed, "total")
