@@ -86,14 +86,13 @@ def refine_centroid(
     with threadpool_limits(1, "blas"), Pool(threads) as pool:
         paths = list(pool.map(run, range(episodes.folds)))
     longest = max(paths, key=lambda path: path.steps[-1])
-    rows = []
+    metrics_at_steps = []
     for step in longest.steps:
         scores = gather_log_odds(episodes, [path.logits_at(step) for path in paths])
-        rows.append(measure(episodes, scores, categories))
+        metrics_at_steps.append(measure(episodes, scores, categories))
     values = {}
-    for key in rows[0]:
-        values_at_steps = [row[key] for row in rows]
-        values[key] = np.array(values_at_steps)
+    for key in metrics_at_steps[0]:  # scoring and metric
+        values[key] = np.array([metrics[key] for metrics in metrics_at_steps])
     temperatures = np.array([path.temperature for path in paths])
     return Refinement(longest.steps, values, temperatures)
 

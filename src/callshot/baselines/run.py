@@ -182,7 +182,7 @@ def sweep_logistic_per_k(
     spreads = options.spreads(protocol)
     progress = context.for_share(1 / len(spreads)).progress
 
-    frames: dict[str, Any] = defaultdict(list)
+    parts = defaultdict[str, list[pl.DataFrame]](list)  # of each frame, by spread
     shared = None
     for spread in spreads:  # shared comes before total, which is computed with it
         k, sums = sweep_logistic(
@@ -209,9 +209,8 @@ def sweep_logistic_per_k(
         summary = summarise_sweep(key, k, sums, encoder_data.dataset.classes)
         summary["values"].extend(mean_frame(key, protocol.shots, sums.means))
         for name, frame in summary.items():
-            frames[name].append(frame)
-    for name, parts in frames.items():
-        frames[name] = pl.concat(parts)
+            parts[name].append(frame)
+    frames: dict[str, Any] = {name: pl.concat(part) for name, part in parts.items()}
     evaluation = replace(
         encoder_data.empty_evaluation(),
         **frames,

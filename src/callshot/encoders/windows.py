@@ -183,10 +183,11 @@ def make_test_sounds(samples: int) -> dict[str, Float32Array]:
 
     They are meant for 16 kHz: a tone of 440 Hz, a sweep up from 50 Hz, four clicks a second.
     """
+    rate_hz = 16000
     n = np.arange(samples)
-    time_s = n / 16000
+    time_s = n / rate_hz
     frequency_hz = 50 + 250 * time_s
-    is_click = n % 4000 == 0
+    is_click = n % (rate_hz // 4) == 0
     angle = 1e4 * np.sin(1e4 * n)
     sounds = {
         "tone": np.sin(2 * np.pi * 440 * time_s),
