@@ -76,7 +76,9 @@ def _score(a: ArrayLike, *, use_softmax: bool) -> FloatArray:
     # The kernel works on (1, classes, 1, rows), and also fills in decisions, not needed here.
     columns = np.array(rows.T[None, :, None], order="C")  # the order it is compiled for
     decided = np.empty((1, 1, len(rows)), np.uint16)
-    to_scores(columns, 0, 1, use_softmax, ranking=False, decided=decided)
+    to_scores(
+        columns, first=0, last=1, softmax=use_softmax, ranking=False, decided=decided
+    )
     scores = columns[0, :, 0].T  # (rows, classes)
     return scores.reshape(table.shape)
 

@@ -106,6 +106,7 @@ def whiten(support: FloatArray) -> Transform:
     lower = np.linalg.cholesky(covariance)  # covariance = lower · lowerᵀ
 
     def transform(vectors: FloatArray) -> FloatArray:
+        """Return lower⁻¹ (x − mean) of each row x: its length is a Mahalanobis distance."""
         whitened = solve_triangular(lower, (vectors - mean).T, lower=True)
         return np.ascontiguousarray(whitened.T)
 
@@ -140,7 +141,8 @@ def shrink_covariance(centred: FloatArray) -> FloatArray:
     scale = np.trace(covariance) / dimensions
     power = np.sum(covariance**2)
     squares = np.einsum("rd,rd->r", centred, centred)
-    # The expected squared error of the covariance, and its squared distance from scale · identity.
+    # The expected squared error of the covariance, and its squared distance from scale · identity
+    # (both are squared Frobenius norms).
     noise = (np.mean(squares**2) - power) / count
     signal = power - dimensions * scale**2
     shrinkage = 1.0

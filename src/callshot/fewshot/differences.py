@@ -264,7 +264,11 @@ def _standard_deviation(differences: FloatArray) -> FloatArray:
 
 
 def is_comparable(baseline: Mapping[str, Any], curve_key: tuple[str, ...]) -> bool:
-    """Return whether a baseline has the task and encoder of a curve, or reads audio."""
+    """Return whether a baseline has the task and encoder of a curve, or reads audio.
+
+    `baseline` is a row of BASELINES, without an encoder if it reads audio. `curve_key` has the
+    values of CURVE_COLUMNS.
+    """
     key = dict(zip(CURVE_COLUMNS, curve_key, strict=True))
     is_same_task = all(baseline[name] == key[name] for name in TASK_COLUMNS)
     return is_same_task and baseline["encoder"] in ("", key["encoder"])
@@ -276,6 +280,9 @@ def baseline_name(baseline: Mapping[str, Any]) -> str:
         return str(baseline["name"])
     return f"{baseline['name']} on {baseline['encoder']}"
 
+
+KeyedCurve = tuple[tuple[str, ...], pl.DataFrame]
+"""The values of CURVE_COLUMNS, and the rows of VALUES."""
 
 AHEAD = (pl.col("mean") > 0) & pl.col("mean").is_not_nan()
 
@@ -304,12 +311,25 @@ def find_crossovers(
     (2, 3)
     """
     # Split once: filters of frames for every pair of curves would take longer than all else.
-    curves = split_curves(values)
-    keys = [curve.select(CURVE_COLUMNS).row(0) for curve in curves]
+    curves = [
+        (curve.select(CURVE_COLUMNS).row(0), curve) for curve in split_curves(values)
+    ]
+    rows = _cross_baselines(curves, baselines, complete_shots)
+    if trained is not None:
+        rows += _cross_trained(curves, trained, complete_shots)
+    return pl.DataFrame(rows, schema=dict(CROSSOVERS))
+
+
+def _cross_baselines(
+    curves: Sequence[KeyedCurve],
+    baselines: pl.DataFrame,
+    complete_shots: int | None,
+) -> list[dict[str, Any]]:
+    """Return where each curve passes each baseline that is trained on all labels."""
     pairs = []
     comparisons = []
     for baseline in baselines.to_dicts():
-        for curve, key in zip(curves, keys, strict=True):
+        for key, curve in curves:
             if is_comparable(baseline, key):
                 difference = subtract_baseline(curve, baseline)
                 pairs.append((curve, baseline))
@@ -322,18 +342,22 @@ def find_crossovers(
         k_above = curve.filter(is_above)["k"]
         k_mean = next(iter(k_above), None)
         rows.append(_crossover(rows_of_pair, curve, baseline["name"], "all", k_mean))
-    # From where each baseline that is trained at every k stays ahead of the centroid.
-    trained_curves = []
-    if trained is not None:
-        trained_curves = split_curves(trained)
+    return rows
+
+
+def _cross_trained(
+    curves: Sequence[KeyedCurve], trained: pl.DataFrame, complete_shots: int | None
+) -> list[dict[str, Any]]:
+    """Return from where each baseline that is trained at every k stays ahead of its curve."""
     same_curves = []
-    for trained_curve in trained_curves:
+    for trained_curve in split_curves(trained):
         if trained_curve["metric"][0] not in RANKING_METRICS:
             continue
         trained_key = trained_curve.select(CURVE_COLUMNS).row(0)
-        for curve, key in zip(curves, keys, strict=True):
+        for key, curve in curves:
             if key == trained_key:
                 same_curves.append((trained_curve, curve))
+    rows = []
     comparisons = compare_classifiers(same_curves)
     differences = summarise_comparisons(comparisons, complete_shots)
     for comparison, rows_of_pair in zip(comparisons, differences, strict=True):
@@ -342,7 +366,7 @@ def find_crossovers(
         k_mean = ahead.get("k")
         name = curve["classifier"][0]
         rows.append(_crossover(rows_of_pair, curve, name, "k", k_mean))
-    return pl.DataFrame(rows, schema=dict(CROSSOVERS))
+    return rows
 
 
 def _crossover(

@@ -39,7 +39,7 @@ Keys = NDArray[np.uint64]
 Mask = NDArray[np.bool_]
 Transform = Callable[[FloatArray], FloatArray]
 
-FEW_COLUMNS = 4
+FEW_COLUMNS = 4  # in which rows are compared first
 LARGEST = 1e100  # of values that are squared and summed
 
 
@@ -228,11 +228,12 @@ def make_splits(episodes: Episodes) -> list[Split]:
 
 def distinct_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
     """Return each distinct row once, by first occurrence, and for each row its place there."""
+    # Most tables have no equal rows, and the first columns show it already.
     first_columns = rows[:, :FEW_COLUMNS] + 0.0  # −0.0 becomes 0.0
     distinct_columns = np.unique(first_columns, axis=0)
     if len(distinct_columns) == len(rows):
         return rows, np.arange(len(rows))
-    numbers: dict[bytes, int] = {}
+    numbers: dict[bytes, int] = {}  # of distinct rows, by their bytes
     index = np.empty(len(rows), np.int64)
     for i, row in enumerate(rows + 0.0):
         content = row.tobytes()
@@ -442,8 +443,8 @@ def class_matrices(episodes: Episodes, rule: str) -> tuple[FloatArray, IntArray]
     block = np.empty(start[-1])
     for n in range(len(sizes)):
         first_row = episodes.class_start[n]
-        last_row = episodes.class_start[n + 1]
-        rows = slice(first_row, last_row)
+        next_row = episodes.class_start[n + 1]  # of the next class
+        rows = slice(first_row, next_row)
         vectors, place = episodes.distinct_at(rows)
         table = vectors @ vectors.T
         if rule == "medoid":
@@ -456,7 +457,7 @@ def class_matrices(episodes: Episodes, rule: str) -> tuple[FloatArray, IntArray]
             table = np.sqrt(squared_distances)
         matrix = table[np.ix_(place, place)]
         if rule != "medoid":
-            # The digits that kernels read
+            # The same digits as the squares that kernels read
             np.fill_diagonal(matrix, episodes.squares[rows])
         block[start[n] : start[n + 1]] = matrix.ravel()
     return block, start

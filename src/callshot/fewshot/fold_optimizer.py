@@ -167,7 +167,7 @@ def _search_parts(
         obstacle = obstacle or part_obstacle
         # A part may number its folds freely: its largest goes to the fold that is least filled.
         part_size = size[rows]
-        # In folds of the part.
+        # The number of segments in each fold of the part.
         segments = np.bincount(part_fold, part_size, problem.count)
         largest_first = np.argsort(-segments, kind="stable")
         emptiest_first = np.argsort(filled, kind="stable")

@@ -285,7 +285,9 @@ def to_ranking_scores(engine: Engine, logits: FloatArray) -> NDArray[np.uint16]:
     # The kernel works on (…, classes, lines, width): a ranking is one line, from 0 to 1.
     decided = np.empty((draws * shots, 1, queries), np.uint16)
     table = logits.reshape(draws * shots, classes, 1, queries)
-    to_scores(table, 0, 1, engine.softmax, ranking=True, decided=decided)
+    to_scores(
+        table, first=0, last=1, softmax=engine.softmax, ranking=True, decided=decided
+    )
     return decided.reshape(draws, shots, queries)
 
 
@@ -418,9 +420,9 @@ def score_queries(
         fill(span)
         to_scores(
             scores,
-            span.start,
-            span.stop,
-            engine.softmax,
+            first=span.start,
+            last=span.stop,
+            softmax=engine.softmax,
             ranking=False,
             decided=decided,
         )

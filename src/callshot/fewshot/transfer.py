@@ -73,7 +73,8 @@ def find_partner(table: Vectors, candidates: Sequence[Vectors]) -> Vectors:
 def _may_match(table: Vectors, other: Vectors, is_only: bool) -> bool:
     """Return whether two tables have the same encoder, as far as is known.
 
-    An encoder that is not known has the name of its file.
+    An encoder that is not known has the name of its file. With `is_only`, `other` is the only
+    candidate.
     """
     if table.fingerprint and other.fingerprint:
         return table.fingerprint == other.fingerprint
