@@ -3,13 +3,14 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import polars as pl
 
-from callshot.corpus.annotations import audacity, raven
+from callshot.corpus.annotations import FORMATS, Format, raven
 from callshot.corpus.annotations.rows import add_times
 from callshot.corpus.audio import SUFFIXES
 from callshot.detection.events import EVENTS_CSV, EVENTS_FILE, RecordingFolder
@@ -183,15 +184,6 @@ def _fill_band(events: Frame, recordings: RecordingFolder | None) -> Frame:
     )
 
 
-@output_format("audacity", for_programs=True, on_page=True)
-def _export_audacity(events: Frame, recordings: RecordingFolder | None) -> Files:
-    """Yield a label track for each recording that has events."""
-    for name, stem in _find_stems(set(events["recording"])).items():
-        file = f"{stem}.txt"
-        annotations = to_annotations(events.filter(recording=name))
-        yield file, audacity.write(annotations, Path(file)).encode()
-
-
 @output_format(
     "kaleidoscope", for_programs=True, on_page=True, suffix="-kaleidoscope.csv"
 )
@@ -262,3 +254,19 @@ def _find_stems(names: Iterable[str]) -> dict[str, str]:
         name: stem if counts[stem.casefold()] == 1 else name
         for name, stem in stems.items()
     }
+
+
+def _export_annotations(format: Format, events: Frame, *_: object) -> Files:
+    """Yield a file of an annotation format for each recording that has events."""
+    assert format.write is not None
+    for name, stem in _find_stems(set(events["recording"])).items():
+        file = f"{stem}{format.suffixes[0]}"
+        annotations = to_annotations(events.filter(recording=name))
+        yield file, format.write(annotations, Path(file)).encode()
+
+
+# The annotation formats that have no function of their own here, such as Audacity's.
+for _format in FORMATS:
+    if _format.write is not None and _format.name not in EXPORTS:
+        _register = output_format(_format.name, for_programs=True, on_page=True)
+        _register(partial(_export_annotations, _format))

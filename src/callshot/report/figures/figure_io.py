@@ -75,6 +75,8 @@ Plan = TypeVar("Plan", bound=Callable[..., Pages])
 
 def figure_of_report(name: str, section: str, caption: str) -> Callable[[Plan], Plan]:
     """Return a decorator that registers a function as the plan of a figure; see FigureKind."""
+    if "-" in name:  # what follows in the name of a page is its number
+        raise ValueError(f"figure {name}: a name without hyphen is needed")
 
     def register(plan: Plan) -> Plan:
         FIGURES[name] = FigureKind(section, caption, plan)
