@@ -162,7 +162,7 @@ class _Evaluator(SweepWork):
         encoder = key["encoder"]
         is_reference = key["classifier"] == protocol.reference
         shared = None
-        gains = {}  # of one more exemplar of each class, for the budget of labels
+        gains = {}  # by encoder: of one more exemplar of each class, for the budget of labels
         per_class = []
         for spread in protocol.spreads:
             swept = self.finished.get((encoder, key["classifier"], spread))

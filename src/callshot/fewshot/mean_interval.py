@@ -101,6 +101,7 @@ def sample_means(engine: Engine, sums: MetricSums) -> MeanSamples | None:
     noise = query_noise + support_noise
     by_group = scale_influence(influence, noise, inflation)
     by_batch = draw_errors(values)
+    # (shots, values, groups + batches): each is multiplied with a random number of its own.
     weights = np.concatenate([by_group, by_batch], axis=2)
     # Samples without deviations have no interval: nothing is known about other recordings.
     is_unknown = np.isnan(weights).any(axis=2)

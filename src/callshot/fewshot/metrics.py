@@ -129,7 +129,7 @@ class Fold(NamedTuple):
 def weigh_fold(split: Split, weights: Any) -> Fold:
     """Count the queries of a fold by class, and average their weights (queries, samples).
 
-    Without `weights`, all are 1: one column stands for all samples.
+    Without `weights`, all are 1: one column stands for all samples. For the shapes see `Fold`.
     """
     size = len(split.rows)
     if weights is None:

@@ -169,7 +169,7 @@ def encode(order, scores, is_anchor, draws, code):
     while start < order.size:
         first = index_of(order[start])
         upper = order[start] >> HALF
-        anchors = np.int64(anchored[first])
+        anchors = np.int64(anchored[first])  # how many scores of anchors are equal
         several = False  # whether several queries have this score
         stop = start + 1
         while stop < order.size and order[stop] >> HALF == upper:
@@ -180,6 +180,7 @@ def encode(order, scores, is_anchor, draws, code):
             anchors += anchored[other]
             stop += 1
         for i in range(start, stop):
+            # Odd for the score of an anchor, else the even code of the gap.
             code[index_of(order[i])] = level + (anchors > 0)
         if several:
             tied += stop - start
