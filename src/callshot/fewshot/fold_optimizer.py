@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,11 @@ class Problem:
     count: int
     limits: Limits = field(default_factory=dict)
 
+    @cached_property
+    def weights(self) -> list[Fraction]:
+        """The weights of the ranges of classes, whose weighted sum is the objective."""
+        return [Fraction(self.count, size) for size in self.holds.sum(axis=0).tolist()]
+
     def counts(self, fold: IntArray) -> IntArray:
         """Return the number of segments, (classes, folds); `fold` has one for each recording."""
         return count_by_fold(self.holds, fold, self.count)
@@ -70,10 +76,9 @@ class Problem:
         A range is largest minus smallest count in a fold; divided by the mean count it is the
         spread of a class. Fractions are exact.
         """
-        scaled_ranges = (self.count * ranges)[eligible].tolist()
-        segments = self.holds.sum(axis=0)[eligible].tolist()
-        spread_sum = sum(map(Fraction, scaled_ranges, segments), Fraction(0))
-        return -len(segments), spread_sum
+        numbers = np.arange(len(self.weights))[eligible].tolist()
+        spreads = [self.weights[n] * int(ranges[n]) for n in numbers]
+        return -len(spreads), sum(spreads, Fraction(0))
 
     def restrict(self, classes: IntArray) -> tuple["Problem", IntArray]:
         """Return the problem of some classes alone, and the recordings that have any of them."""
@@ -136,7 +141,13 @@ def _assign(table: IntArray, count: int, limits: Limits) -> tuple[IntArray, str]
     best, proof = _search_parts(problem, start, size)
     # Make folds equal in size where that costs nothing.
     settled = search_locally(
-        problem.holds, best, count, SETTLING, hinted=False, size=size
+        problem.holds,
+        best,
+        count,
+        SETTLING,
+        problem.weights,
+        hinted=False,
+        size=size,
     )
     best = min(settled, best, key=problem.cost)
     fold[rows] = number_by_first(best)
@@ -214,7 +225,13 @@ def _search(problem: Problem, fold: IntArray) -> tuple[IntArray, IntArray, str]:
     least = np.array([least_range(held, problem.count) for held in problem.holds.T])
     for number, (proposals, hinted) in enumerate(SEARCHES):
         improved = search_locally(
-            problem.holds, fold, problem.count, proposals, least=least, hinted=hinted
+            problem.holds,
+            fold,
+            problem.count,
+            proposals,
+            problem.weights,
+            least=least,
+            hinted=hinted,
         )
         fold = min(fold, improved, key=problem.cost)
         if number == 0:  # better folds would not raise bounds further
@@ -276,7 +293,9 @@ def _solve(problem: Problem, fold: IntArray, least: IntArray) -> tuple[IntArray,
         eligible = -cost[0]
         if more_classes and eligible == len(least):  # all of them already
             continue
-        model = _build_model(kinds, times, count, least, cost, more_classes)
+        model = _build_model(
+            kinds, times, count, least, cost, problem.weights, more_classes
+        )
         result = milp(**model, options=dict(problem.limits))  # a copy: milp empties it
         if "time limit" in result.message.lower():
             raise TimeoutError
@@ -298,6 +317,7 @@ def _build_model(
     count: int,
     least: IntArray,
     cost: Cost,
+    weights: Sequence[Fraction],
     more_classes: bool,
 ) -> dict[str, Any]:
     """Return the arguments of milp: how many recordings of each kind go to each fold?
@@ -318,15 +338,15 @@ def _build_model(
     place = variables[:places]
     high, low, gap, eligible = variables[places:].reshape(4, classes, -1)
     number_eligible = eligible.sum(axis=0)
-    spread = (count / total) @ gap
+    spread = np.array(weights, float) @ gap
     if more_classes:
         objective = -number_eligible
         largest_spread = np.inf
     else:
         objective = spread
         # Different spreads differ by at least two steps.
-        multiple = math.lcm(*total.tolist())
-        step = max(Fraction(count, multiple) / 2, RESOLUTION)
+        multiple = math.lcm(*(weight.denominator for weight in weights))
+        step = max(Fraction(1, multiple) / 2, RESOLUTION)
         largest_spread = float(cost[1] - step)
     # Folds are interchangeable: the first i recordings may be in the first i folds.
     places_before = np.cumsum(times)[:, None]

@@ -6,6 +6,10 @@ together. Energies are integers and randomness is a hash of a counter, so that a
 on every machine.
 """
 
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
 import numpy as np
 
 from callshot.fewshot.kernels import inner, kernel
@@ -79,6 +83,7 @@ def search_locally(
     fold: IntArray,
     count: int,
     proposals: int,
+    weights: Sequence[Fraction],
     *,
     least: IntArray | None = None,
     hinted: bool = True,
@@ -87,17 +92,20 @@ def search_locally(
     """Improve folds by local search; return the fold of each recording with the lowest energy.
 
     `holds` (recordings, classes) is the number of segments, `proposals` the changes to try per
-    recording, and the seed. `least` are lower bounds on the ranges of the classes, at which the
-    search ends. With `hinted`, a class costs more with each empty fold, so that the search is led
-    to fill them. With `size`, the number of all segments of each recording, no higher energy is
-    accepted, and folds are made equal in size where the energy stays the same.
+    recording, and the seed; `weights` are those of the ranges of classes. `least` are lower bounds
+    on the ranges, at which the search ends. With `hinted`, a class costs more with each empty fold,
+    so that the search is led to fill them. With `size`, the number of all segments of each
+    recording, no higher energy is accepted, and folds are made equal in size where the energy stays
+    the same.
     """
     recordings, classes = holds.shape
+    totals = holds.sum(axis=0).tolist()
+    parts = [weight * total for weight, total in zip(weights, totals, strict=True)]
+    largest = math.ceil(sum(parts))  # that the weighted sum of ranges can be
     # The largest scale with which all energies fit into 64 bits.
-    scale = 2**61 // (count * classes * (classes + 2))
-    # Times the range of a class: its range, divided by its mean count in a fold.
-    range_weight = scale * count // holds.sum(axis=0)
-    penalty = scale * count * classes
+    scale = 2**61 // (largest * (classes + 2))
+    range_weight = np.array([int(scale * weight) for weight in weights], np.int64)
+    penalty = scale * largest
     hint = penalty // count if hinted else 0
     target = -1 if least is None else int(range_weight @ least)  # −1 is never reached
 
