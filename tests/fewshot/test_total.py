@@ -137,3 +137,12 @@ def test_total_without_shared_is_refused():
         Protocol(spreads=("total",))
     with pytest.raises(OptionError, match="total_samples: expected 1 to"):
         Protocol(total_samples=0)
+
+
+def test_a_metric_that_may_be_negative_is_cut_at_its_lowest_value():
+    total = np.array([-0.9, 0.0, 0.9])
+    shared = np.array([-0.05, 0.05])
+    wide = widen_to_prediction(total, shared, 2.0, lowest=-1.0)
+    assert wide[0] == -1.0
+    assert wide[2] == 1.0
+    assert widen_to_prediction(total, shared, 2.0)[0] == 0.0

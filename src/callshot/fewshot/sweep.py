@@ -41,7 +41,7 @@ from callshot.fewshot.spreads import (
     make_spread,
     units_without,
 )
-from callshot.records import COMMON_FOLD, FloatArray, IntArray
+from callshot.records import COMMON_FOLD, METRICS, FloatArray, IntArray
 
 Categories = Mapping[str, str] | None
 # From a slice of the draws to their logits, (draws, shots, classes, queries).
@@ -618,7 +618,8 @@ def widen_total(sums: MetricSums, shared: MetricSums, episodes: Episodes) -> Non
     inflation = small_sample_inflation(count_recordings(episodes))
     mean = float(inflation.mean())
     for key, samples in sums.values.items():
-        samples[:] = widen_to_prediction(samples, shared.values[key], mean)
+        lowest = METRICS[key[1]].lowest
+        samples[:] = widen_to_prediction(samples, shared.values[key], mean, lowest)
     by_class = inflation[:, None]  # for (shots, classes, samples)
     for metric, samples in sums.per_class.items():
         samples[:] = widen_to_prediction(samples, shared.per_class[metric], by_class)
@@ -645,7 +646,10 @@ def count_recordings(episodes: Episodes) -> IntArray:
 
 
 def widen_to_prediction(
-    total: FloatArray, shared: FloatArray, inflation: FloatArray | float
+    total: FloatArray,
+    shared: FloatArray,
+    inflation: FloatArray | float,
+    lowest: float = 0.0,
 ) -> FloatArray:
     """Return samples of a prediction interval: mean of `shared`, widened deviations of `total`.
 
@@ -668,7 +672,7 @@ def widen_to_prediction(
     ratio = np.ones_like(variance)
     np.divide(predicted_variance, raw_variance, out=ratio, where=varies)
     predicted = centre + np.sqrt(ratio) * deviation
-    return np.clip(predicted, 0.0, 1.0)
+    return np.clip(predicted, lowest, 1.0)
 
 
 def small_sample_inflation(recordings: IntArray) -> FloatArray:

@@ -20,6 +20,7 @@ class Metric(NamedTuple):
     title: str
     kind: str
     of_class: str = ""
+    lowest: float = 0.0  # that it can be; the highest is 1
 
 
 METRICS = {
