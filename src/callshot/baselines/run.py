@@ -286,7 +286,9 @@ def train_end_to_end(
     """Train the end-to-end baseline on audio at 16 kHz; with categories it scores these alone."""
     from callshot.baselines.end_to_end import score_end_to_end
 
-    outputs = find_outputs(encoder_data)
+    outputs = find_outputs(
+        encoder_data
+    )  # the categories, or the classes if there are none
     scores, metadata = score_end_to_end(
         signals,
         outputs.targets,
@@ -296,7 +298,9 @@ def train_end_to_end(
         init=options.init,
         context=context,
     )
-    start = metadata["text"] if options.init else "from scratch"
+    start = "from scratch"
+    if options.init:
+        start = metadata["text"]  # which weights it started from
     how = f"{start}; {metadata['parameters']:,} parameters"
     baseline = {"kind": "end-to-end", "name": metadata["title"], "how": how}
     baselines = baseline_frame(encoder_data, scores, protocol, baseline, outputs)

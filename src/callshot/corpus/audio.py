@@ -343,7 +343,10 @@ def load_audio(
                 if thread in readers and readers[thread][0] != key:
                     readers.pop(thread)[1].close()
                 if thread not in readers:
-                    reader = open_recording(spans.root / span["path"], *key)
+                    path, source_rate_hz = key
+                    reader = open_recording(
+                        spans.root / path, name=path, source_rate_hz=source_rate_hz
+                    )
                     readers[thread] = (key, reader)
                 signal = read_span(readers[thread][1], span)
                 return signal if prepare is None else prepare(span, signal)

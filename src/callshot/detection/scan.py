@@ -433,15 +433,11 @@ def search_recordings(
 ) -> FoundWindows:
     """Find the windows with a call in each recording.
 
-    With `best`, these are so many of each class, with the highest scores, and the detector of the
-    result has thresholds just below them. Windows that a reviewer rejected do not count.
+    With `best`, find so many windows of each class instead, those with the highest scores that no
+    reviewer rejected; the detector of the result has thresholds just below them.
     """
     if best is not None:
-        no_thresholds = np.full(len(detector.classes), -np.inf)
-        detector = replace(detector, thresholds=no_thresholds)
-        if isinstance(detector, NearestMeanDetector):
-            # Where every window counts as found, means must not move to them.
-            detector = replace(detector, passes=0)
+        detector = _accept_all(detector)
     found = FoundWindows(detector, recordings=[], windows=[], silent=[], rejects=[])
     total_s = sum(recording.duration_s for recording in index.recordings)
     highest = pl.DataFrame()  # the best windows of all recordings so far
@@ -459,7 +455,8 @@ def search_recordings(
             candidates = _list_candidates(columns, recording, model)
             both = pl.concat([highest, candidates], how="diagonal")
             highest = _take_best(both, best)
-            # Others are not kept: all windows of all recordings would fill the memory.
+            # Others are not kept: all windows of all recordings would fill the memory. Later
+            # recordings may have better ones: `_keep_best` selects again.
             columns = _select_starts(columns, highest.filter(recording=recording.path))
         found.recordings.append(recording)
         found.windows.append(columns)
@@ -469,6 +466,16 @@ def search_recordings(
             f"(the first: {found.rejects[0].reason})"
         )
     return found if best is None else _keep_best(found, highest)
+
+
+def _accept_all(detector: AnyDetector) -> AnyDetector:
+    """Return a detector for which every window has a call of its best class."""
+    no_thresholds = np.full(len(detector.classes), -np.inf)
+    detector = replace(detector, thresholds=no_thresholds)
+    if isinstance(detector, NearestMeanDetector):
+        # Where every window counts as found, means must not move to them.
+        detector = replace(detector, passes=0)
+    return detector
 
 
 def _list_candidates(

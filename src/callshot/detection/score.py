@@ -532,12 +532,16 @@ def write_scores(
 
 
 def plan_curves(result: DetectionScores) -> Pages:
-    """Yield pages of precision over recall, a panel for each class that has annotations."""
+    """Return pages of precision over recall, a panel for each class that has annotations.
+
+    The title has the average precision of the first way of counting, which is the one to believe.
+    """
     panels = []
     for label in unique_values(result.curve, "label"):
-        precision = result.scores.filter(label=label)["average_precision"]
-        if precision.is_not_null().any():
-            title = f"{label}, AP {precision[0]:.2f}"
+        rows = result.scores.filter(label=label)
+        average_precision = rows["average_precision"].drop_nulls()
+        if len(average_precision):
+            title = f"{label}, AP {average_precision[0]:.2f}"
             panels.append((title, result.curve.filter(label=label)))
     return make_pages("precision_recall", panels, LAYOUT.capacity, _compose)
 

@@ -191,7 +191,7 @@ class JobRun:
                 del self.running[future]
                 future.release()
                 lost.append(task)
-        self._submit(replace(task, workers=self._others()) for task in lost)
+        self._submit(replace(task, workers=self._list_allowed()) for task in lost)
 
     def _first_tasks(self) -> Iterator[_Task]:
         """Yield tasks of all items in order: short items together, long ones alone."""
@@ -236,14 +236,18 @@ class JobRun:
             self.running.update(zip(futures, group, strict=True))
             self.ended.update(futures)
 
-    def _others(self, worker: str | None = None) -> list[str]:
-        """Return all workers but `worker` and those that failed; no worker if any may try again."""
-        others = [
+    def _list_allowed(self, worker: str | None = None) -> list[str]:
+        """Return the workers that may run a task: all but `worker` and those that failed.
+
+        An empty list means that any worker may: none is excluded, or all are.
+        """
+        if not self.failed and worker is None:
+            return []
+        return [
             address
             for address in self.addresses
             if address not in self.failed and address != worker
         ]
-        return others if self.failed or worker else []
 
     def _receive(self, future: "Future", result: Any) -> Iterator[Outcome]:
         """Yield the outcomes of a task that ended, unless it was sent again meanwhile.
@@ -271,7 +275,7 @@ class JobRun:
             address, reason = error.args
             self._give_up_worker(address, reason)
             self.usage.retries += 1
-            self._submit([replace(task, workers=self._others(address))])
+            self._submit([replace(task, workers=self._list_allowed(address))])
         elif isinstance(error, WorkerUnfit):
             raise ClusterError(f"{self.job.kind}: {error}") from None
         else:
@@ -323,7 +327,7 @@ class JobRun:
         max_tries = MAX_WRITES if state == NOT_WRITTEN else MAX_TRIES
         if self.tries[number] < max_tries:
             self.usage.retries += 1
-            self._submit([_Task([number], self._others(worker))])
+            self._submit([_Task([number], self._list_allowed(worker))])
         elif state == NOT_WRITTEN:
             raise OutputError(value)
         else:

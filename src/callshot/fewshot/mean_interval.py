@@ -173,10 +173,11 @@ def query_influence(
 ) -> tuple[FloatArray, FloatArray]:
     """Return how the queries of each group of recordings move the mean of values, and the noise.
 
-    `values` is (shots, values, draws). `without` (shots, values, draws · repeats) are the values of
-    the same draws without the queries of one group: the groups take turns. `kept` (groups,) comes
-    from `jackknife_factors`. The influence is (shots, values, groups); the noise (shots, values) is
-    what few draws add to the sum of its squares.
+    `values` is (shots, metrics, draws). Each draw is measured again, `repeats` times in a row, each
+    time without the queries of one group; the groups take turns. So `without` is (shots, metrics,
+    draws · repeats), and its column j is of draw j // repeats without group j % groups. `kept`
+    (groups,) comes from `jackknife_factors`. The influence is (shots, metrics, groups); the noise
+    (shots, metrics) is what few draws add to the sum of its squares.
     """
     groups = len(kept)
     repeats = without.shape[2] // values.shape[2]
@@ -195,7 +196,7 @@ def query_influence(
     total = whole.sum(axis=2)
     total[:, :, :more] += rest
     mean_loss = total / count
-    whole -= mean_loss[:, :, None]
+    whole -= mean_loss[:, :, None]  # from here on deviations
     rest -= mean_loss[:, :, :more]
     squares = np.einsum("svtg,svtg->svg", whole, whole)
     squares[:, :, :more] += np.square(rest)

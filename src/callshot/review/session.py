@@ -276,7 +276,10 @@ class Review(Session):
             )
 
     def _find_clipped(self) -> None:
-        """Find annotated calls that are cut off or at full scale; runs in a thread."""
+        """Add CLIPPED to the doubts about annotated calls that are cut off or at full scale.
+
+        It runs in a thread. Recordings that cannot be read are skipped.
+        """
         clipped = []
         files = self.source.files
         items = self.source.items.frame.sort("recording", "start_s")
@@ -297,12 +300,13 @@ class Review(Session):
                     is_cut = is_at_start != is_at_end  # at both: a file of one call
                     if is_cut or np.abs(signal).max() >= FULL_SCALE:
                         clipped.append(row["row"])
-        words = pl.concat_str("doubt", pl.lit(f" {CLIPPED}"))
-        doubt = pl.when(pl.col("row").is_in(clipped)).then(words).otherwise("doubt")
+        # Doubts are words, separated by spaces.
+        doubts = pl.concat_str("doubt", pl.lit(f" {CLIPPED}"))
+        doubt = pl.when(pl.col("row").is_in(clipped)).then(doubts).otherwise("doubt")
         with self.lock:
             frame = self.items.frame.with_columns(doubt=doubt)
             self.decisions.items = replace(self.items, frame=frame)
-            self.score_version += 1
+            self.score_version += 1  # so that pages ask for the items again
 
     # Scores
 

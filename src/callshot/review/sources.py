@@ -547,8 +547,8 @@ def _load_scores(
 ) -> Scores:
     """Open the scores of a scan's items by its model; raise InputError if it is another one.
 
-    The file of the model must have one of the `checksums`. `site_file` is there if the scan scored
-    by the nearest mean (`nearest.py`).
+    The file of the model must have one of the `checksums`. If the scan scored by the nearest mean,
+    `site_file` has the statistics of the scanned site that it used (`nearest.Site`).
     """
     from callshot.detection.model import load_model
 
@@ -562,7 +562,7 @@ def _load_scores(
     model = load_model(model_path)
     if site_file is None:
         return _score_by_covariance(items, index, model, review_folder)
-    check_result(site_file, (SCAN_FACTS,))
+    check_result(site_file, (SCAN_FACTS,))  # its checksum is there
     return _score_by_site(items, index, model, site_file, review_folder)
 
 

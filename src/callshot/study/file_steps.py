@@ -386,10 +386,11 @@ def train_baseline_files(
 ) -> BaselineResults:
     """Train baselines on tables of embeddings and write their scores to a folder.
 
-    By default, sequences lie beside their table, and the table of segments names its audio folder.
-    `against` are results of `evaluate_files`: the same folds are taken, and crossovers are found.
-    The folder `networks` stores networks, so that none is trained twice. `machine` are further
-    fields of `TrainingContext`.
+    `choice` are the other arguments of `read_dataset`. Recurrent baselines read `sequences`, by
+    default beside their table; end-to-end baselines read `segments` and their audio, by default in
+    the folder that the table of segments names. `against` are results of `evaluate_files`: the same
+    folds are taken, and crossovers are found. The folder `networks` stores networks, so that none
+    is trained twice. `machine` are further fields of `TrainingContext`.
     """
     context = TrainingContext(protocol.seed, device, folder=networks, **machine)
     if not options.train and not options.per_k and not options.published:
@@ -427,15 +428,17 @@ def train_baseline_files(
             context=context,
         )
         per_k = merge_results(results.per_k) if results.per_k else None
-        training = asdict(options) | {"init": str(options.init or "")}
+        training = asdict(options) | {
+            "init": str(options.init or "")
+        }  # no Path, for JSON
         facts: dict[str, Any] = {"training": training}
         if options.needs_torch or options.published:
             facts["device"] = used_device
             facts["torch"] = version("torch")
             facts["networks"] = list(results.networks)
-        provenance = describe_evaluation(
-            per_k or encoders[0].empty_evaluation(), protocol, dataset.files, facts
-        )
+        # Where nothing was trained at every k, its classes, folds and queries are the same.
+        evaluation = per_k or encoders[0].empty_evaluation()
+        provenance = describe_evaluation(evaluation, protocol, dataset.files, facts)
 
         output.write(partial(_write_baselines, results, per_k), provenance)
     return results

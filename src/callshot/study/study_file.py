@@ -457,6 +457,9 @@ ACTIVE: Mapping[str, Mapping[str, Any]] = {
     "baselines": {"train": ["logistic"], "per_k": True},
     "report": {},
 }
+# The first words of a help end at a colon, semicolon or full stop, or where it says how values are
+# separated; "per-k: " belongs to the words ("With --per-k: …").
+END_OF_FIRST_WORDS = re.compile(r"(?<!per-k)[:;] |[.] |[.]$|, separated")
 OTHER_CLASSIFIERS = [name for name in CLASSIFIERS if name != "centroid"]
 
 
@@ -530,7 +533,7 @@ def _list_values(
     """Yield each key of a new table, its value and the first words of its help.
 
     The values are those of `active`, which come first, then defaults, or examples where the default
-    is none. Keys without any value are left out.
+    is none. Keys without any value are left out. A text is shown as the command line shows it.
     """
     options = list_options(*STUDY_TABLES[table])
     for key in dict.fromkeys([*active, *options]):
@@ -544,8 +547,7 @@ def _list_values(
             if value in (None, "", ()):
                 value = option.example
         if value != "":
-            help = re.split(r"(?<!per-k)[:;] |[.] |[.]$|, separated", option.help)[0]
-            yield key, value, help
+            yield key, value, END_OF_FIRST_WORDS.split(option.help)[0]
 
 
 def _format_value(value: Any, base: Path) -> str:

@@ -38,7 +38,7 @@ def _fill_squares(
     steps,
     slot,
     class_start,
-    lengths,
+    squared_lengths,
     matrix,
     matrix_start,
     out,
@@ -61,7 +61,7 @@ def _fill_squares(
     weight += n * longest * lanes + lane
     begin = tl.load(class_start + n)
     size = tl.load(class_start + n + 1) - begin
-    lengths += begin
+    squared_lengths += begin
     matrix += tl.load(matrix_start + n)
     out += n * lanes + lane
     square = tl.zeros((BLOCK,), tl.float64)
@@ -81,12 +81,12 @@ def _fill_squares(
         for m in range(whole, i):
             s0 += _product(line, chosen, weight, m, lanes, valid, WEIGHTED)
         product = (s0 + s1) + (s2 + s3)
-        length = tl.load(lengths + new, valid, 0.0)
+        squared_length = tl.load(squared_lengths + new, valid, 0.0)
         if WEIGHTED:
             share = tl.load(weight + i * lanes, valid, 0.0)
-            square += share * (2.0 * product + share * length)
+            square += share * (2.0 * product + share * squared_length)
         else:
-            square += 2.0 * product + length
+            square += 2.0 * product + squared_length
         row = tl.load(slot + n * longest + i)
         if row >= 0:
             tl.store(out + row.to(tl.int64) * classes * lanes, square, valid)

@@ -117,7 +117,7 @@ def multiply_rows(left, right):
 
 @inner
 def fill_squares(
-    vectors, lengths, matrix, chosen, share, steps, limits, total, squares
+    vectors, squared_lengths, matrix, chosen, share, steps, limits, total, squares
 ):
     """Fill squares[s] with |Σ w x|² over the first limits[s] of the chosen exemplars x.
 
@@ -138,7 +138,7 @@ def fill_squares(
             product = dot(x, total)
             for d in range(x.size):
                 total[d] += weight * x[d]
-        square += weight * (2.0 * product + weight * lengths[new])
+        square += weight * (2.0 * product + weight * squared_lengths[new])
         if i + 1 == limits[shot]:
             squares[shot] = square
             shot += 1
@@ -230,7 +230,7 @@ def fill_means(
 
 
 @inner
-def fill_nearest(product, lengths, chosen, steps, limits, largest, out):
+def fill_nearest(product, squared_lengths, chosen, steps, limits, largest, out):
     """Fill out[s, q] with the largest 2 x·z − |x|² of query z and the first limits[s] exemplars."""
     queries = out.shape[1]
     for q in range(queries):
@@ -238,9 +238,9 @@ def fill_nearest(product, lengths, chosen, steps, limits, largest, out):
     shot = 0
     for i in range(steps):
         new = chosen[i]
-        length = lengths[new]
+        squared_length = squared_lengths[new]
         for q in range(queries):
-            largest[q] = max(largest[q], 2.0 * product[new, q] - length)
+            largest[q] = max(largest[q], 2.0 * product[new, q] - squared_length)
         if i + 1 == limits[shot]:
             line = out[shot]
             for q in range(queries):
@@ -264,7 +264,7 @@ def score_support(
     rule,
     divide,
     vectors,
-    lengths,
+    squared_lengths,
     matrix,
     product,
     chosen,
@@ -279,24 +279,33 @@ def score_support(
     rule     its number in RULES
     divide   whether sums are divided by the size of the support; otherwise, quicker for many
              queries, they are multiplied by its inverse
-    vectors  (rows, dimensions) of the class, and their squared `lengths`
-    matrix   (rows, rows) products of the vectors, for the medoid distances; if empty, computed
+    vectors  (rows, dimensions) of the class, and their `squared_lengths`
+    matrix   (rows, rows) products of the vectors; where it is empty, they are computed
     product  (rows, queries) products of the vectors with the queries
     chosen   rows of the exemplars, of which `steps` count; `share` are their weights
+    limits   rising numbers of exemplars, the last of them is `steps`
     scratch  what `make_scratch` returns
     """
     sums, totals, squares, medoids = scratch
     if rule == NEAREST:
-        fill_nearest(product, lengths, chosen, steps, limits, totals, out)
+        fill_nearest(product, squared_lengths, chosen, steps, limits, totals, out)
     elif rule == MEDOID:
         fill_medoids(vectors, matrix, chosen, share, steps, limits, sums, medoids)
         for s in range(out.shape[0]):
             new = medoids[s]
             for q in range(out.shape[1]):
-                out[s, q] = 2.0 * product[new, q] - lengths[new]
+                out[s, q] = 2.0 * product[new, q] - squared_lengths[new]
     else:
         fill_squares(
-            vectors, lengths, matrix, chosen, share, steps, limits, sums, squares
+            vectors,
+            squared_lengths,
+            matrix,
+            chosen,
+            share,
+            steps,
+            limits,
+            sums,
+            squares,
         )
         cosine = rule == COSINE
         fill_means(
@@ -332,7 +341,7 @@ def score_draws(sampling, rows, stream, first, rank, weight, divide, products, o
         side = end - begin if block.size > 0 else 0  # an empty matrix: there is none
         matrix = block.reshape((side, side))
         vectors = rows.vectors[begin:end]
-        lengths = rows.squares[begin:end]
+        squared_lengths = rows.squares[begin:end]
         product = products[begin:end]
         outside = is_outside[begin:end]
         member_rows = members[start[n] : start[n + 1]].copy()
@@ -360,7 +369,7 @@ def score_draws(sampling, rows, stream, first, rank, weight, divide, products, o
                 rows.rule,
                 divide,
                 vectors,
-                lengths,
+                squared_lengths,
                 matrix,
                 product,
                 chosen,
@@ -381,7 +390,7 @@ def score_draws(sampling, rows, stream, first, rank, weight, divide, products, o
                     rows.rule,
                     divide,
                     vectors,
-                    lengths,
+                    squared_lengths,
                     matrix,
                     product,
                     pool,
@@ -468,7 +477,7 @@ def draw_members(stream, class_key, distinct, members, class_start, outside, out
 
 
 @kernel
-def score_members(rule, vectors, lengths, matrix, products, chosen, shots, out):
+def score_members(rule, vectors, squared_lengths, matrix, products, chosen, shots, out):
     """Fill out[d, shot, n, q] with the logit of class n for query q by rows of chosen[d, n].
 
     `products` is (rows, queries), `matrix` (rows, rows) as for `score_support`. All exemplars weigh
@@ -486,7 +495,7 @@ def score_members(rule, vectors, lengths, matrix, products, chosen, shots, out):
                 rule,
                 divide,
                 vectors,
-                lengths,
+                squared_lengths,
                 matrix,
                 products,
                 chosen[d, n],

@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -291,9 +291,19 @@ class PageLayout:
         write_titles: Callable[..., None] = write_encoder_names,
         options: Sequence[Any] = (),
     ) -> Pages:
-        """Yield pages that `compose_panels` draws, with the same arguments."""
-        drawing = (self, draw, limits, legend, labels, y_label, write_titles, options)
-        return make_pages(stem, panels, self.capacity, compose_panels, *drawing)
+        """Return pages of panels in this layout; for the arguments see `compose_panels`."""
+        compose = partial(
+            compose_panels,
+            layout=self,
+            draw=draw,
+            limits=limits,
+            legend=legend,
+            labels=labels,
+            y_label=y_label,
+            write_titles=write_titles,
+            options=options,
+        )
+        return make_pages(stem, panels, self.capacity, compose)
 
 
 def compose_panels(
