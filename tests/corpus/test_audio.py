@@ -308,9 +308,9 @@ def test_a_file_is_opened_once_for_consecutive_segments(corpus, monkeypatch):
     root, segments = corpus
     opened = []
 
-    def count_and_call(path, *rest):
+    def count_and_call(path, **names):
         opened.append(path)
-        return open_recording(path, *rest)  # type: ignore[arg-type]
+        return open_recording(path, **names)
 
     monkeypatch.setattr(audio, "open_recording", count_and_call)
     read_all(root, segments[:50], threads=1)
