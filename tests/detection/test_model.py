@@ -53,6 +53,7 @@ def test_a_file_that_was_not_changed_is_read(path):
         lambda facts, arrays: facts["background"].update(recordings=[]),
         lambda facts, arrays: arrays.update(vectors=arrays["vectors"][1:]),
         lambda facts, arrays: arrays.update(vectors=arrays["vectors"] * np.nan),
+        lambda facts, arrays: arrays.update(vectors=arrays["vectors"].astype(float)),
         lambda facts, arrays: arrays.update(
             background_vectors=arrays["background_vectors"][1:]
         ),

@@ -199,6 +199,8 @@ def test_a_span_has_the_window_that_has_most_of_it(site):
         np.testing.assert_array_equal(vector, np.array(expected, np.float16))
     assert windows.find_vector("absent.wav", 1.0, 2.0) is None
     assert windows.find_vector("a.wav", 1e4, 1e4 + 1) is None
+    last_s = max(end_s for name, _, end_s in rows if name == "a.wav")
+    assert windows.find_vector("a.wav", last_s - 0.1, last_s + 0.4) is None  # a fifth
 
 
 def test_sounds_of_a_list_are_apart():
