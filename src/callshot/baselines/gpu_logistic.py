@@ -326,9 +326,8 @@ class Newton:
         self._run(self._begin)
         for _ in range(MAX_STEPS):
             self._run(self._accept_trial)
-            if not bool(
-                self.is_active.any()
-            ):  # here and below, Python waits for the GPU
+            # Here and below, Python waits for the GPU.
+            if not bool(self.is_active.any()):
                 break
             self._run(self._begin_search)
             for _ in range(MAX_INNER_STEPS // STEPS_PER_CHECK):
@@ -449,9 +448,8 @@ class Newton:
         is_low = self.trial_value <= limit
         self.is_accepted.copy_(is_low | (self.share == 0.0))
         self.share *= torch.where(self.is_accepted, 1.0, 0.5)
-        self.share *= (
-            self.share > MIN_SHARE
-        )  # too small a share becomes 0: the fit stays
+        # Too small a share becomes 0: the fit stays.
+        self.share *= self.share > MIN_SHARE
 
     def _scale(self) -> None:
         """Set `scaled` to the descent and its image, outside the span divided by the curvature."""

@@ -467,9 +467,7 @@ def fit_nested(
             continue
         rows, mean, deviation = standardise(vectors[:size])
         problem = make_problem(rows, label[:size], c)
-        if (
-            problem.is_gram
-        ):  # unknowns are coefficients: those of new rows begin with zeros
+        if problem.is_gram:  # unknowns are coefficients: new rows begin with zeros
             new_rows = size - unknowns.shape[1]
             zeros = np.zeros((classes, new_rows))
             unknowns = np.hstack([unknowns, zeros])

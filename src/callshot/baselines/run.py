@@ -286,9 +286,8 @@ def train_end_to_end(
     """Train the end-to-end baseline on audio at 16 kHz; with categories it scores these alone."""
     from callshot.baselines.end_to_end import score_end_to_end
 
-    outputs = find_outputs(
-        encoder_data
-    )  # the categories, or the classes if there are none
+    # The categories, or the classes if there are none.
+    outputs = find_outputs(encoder_data)
     scores, metadata = score_end_to_end(
         signals,
         outputs.targets,

@@ -116,9 +116,8 @@ class AstEncoder(nn.Module):
             # From real columns to real tokens; special tokens, which come first, are real.
             is_real = mask.repeat_interleave(COLUMN_PATCHES, dim=1)
             is_real = pad(is_real, (self.special_tokens, 0), value=True)
-            token_mask = is_real[
-                :, None, None, :
-            ]  # for all heads and queries of attention
+            # For all heads and queries of attention.
+            token_mask = is_real[:, None, None, :]
         for block in self.blocks:
             tokens = block(tokens, token_mask, dropout)
         tokens = self.norm(tokens)[:, self.special_tokens :]

@@ -240,9 +240,8 @@ def make_model(examples: Vectors, **fields: Any) -> Model:
     is_reviewed = pl.col("reviewed").fill_null(False)
     frame = frame.select(*EXAMPLE_COLUMNS, "clip").with_columns(is_reviewed)
     row_of_example: dict[tuple[Any, ...], int] = {}
-    for row, (*cells, _) in enumerate(
-        frame.iter_rows()
-    ):  # the clip makes no difference
+    # Their clips make no difference.
+    for row, (*cells, _) in enumerate(frame.iter_rows()):
         vector = examples.matrix[row]
         key = (*cells, vector.tobytes())
         row_of_example.setdefault(key, row)

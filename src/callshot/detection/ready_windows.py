@@ -514,9 +514,7 @@ def order_recordings(sounds: Sounds, cover: Float32Array) -> dict[str, float]:
     `cover` is that of `measure_cover`. Each next recording is the one that adds most.
     """
     # Sounds are sorted by recording; the cover of a recording is that of its best sound.
-    names, first_sounds = np.unique(
-        sounds.recording, return_index=True
-    )  # first of each
+    names, first_sounds = np.unique(sounds.recording, return_index=True)
     cover_of_recording = np.maximum.reduceat(cover, first_sounds, axis=0)
     nothing = np.zeros(cover.shape[1], np.float32)
     rows, gains = choose_greedily(cover_of_recording, nothing, len(names))

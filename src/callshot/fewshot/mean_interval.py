@@ -219,9 +219,8 @@ def support_influence(
     """
     episodes = engine.episodes
     draws = values.shape[2]
-    planned = plan_pools(
-        episodes, make_splits(episodes), shots, engine.protocol.distinct
-    )
+    splits = make_splits(episodes)
+    planned = plan_pools(episodes, splits, shots, engine.protocol.distinct)
     # Of each class: how many of the shots leave a choice of exemplars. Where a class gives its
     # whole pool, from shot fixed_from on, it keeps its influence at the shot before. `rows` are
     # the shots, then those shots before.
@@ -230,7 +229,7 @@ def support_influence(
     fixed_from = with_choice[is_fixed]
     rows = np.concatenate([np.arange(len(shots)), fixed_from - 1])
     weigh = partial(_weigh_groups, engine, shots, group, len(rows))
-    pools, expected = _scale_weights(engine, planned, weigh, draws)
+    pools, expected = _scale_weights(engine, splits, planned, weigh, draws)
     mean = values.mean(axis=2, keepdims=True)
     deviation = (values - mean)[rows]
 
@@ -312,13 +311,14 @@ def _weigh_groups(
 
 def _scale_weights(
     engine: Engine,
+    splits: Sequence[Split],
     planned: PlannedPools,
     weigh: Callable[[Pools, slice], tuple[FloatArray, FloatArray]],
     draws: int,
 ) -> tuple[Pools, FloatArray]:
     """Return pools whose weights make the whole influence of covariances, and expected squares.
 
-    Supports that differ between folds show only a share of the influence: the first draws tell
+    Supports that differ between folds show only a share of the influence: the first draws show
     which. The weights are divided by it, the squares of mean weights by its square. `weigh` is
     `_weigh_groups`, of some pools and draws.
     """
@@ -330,7 +330,7 @@ def _scale_weights(
     shown = fold_overlap(variance, planned.mean)  # (classes, shots)
     if engine.protocol.distinct:
         # Without one call a mean loses pool / (pool − 1) of the influence of the call.
-        pool_sizes = [split.pool_sizes for split in make_splits(engine.episodes)]
+        pool_sizes = [split.pool_sizes for split in splits]
         pool = np.mean(pool_sizes, axis=0)
         more_lost = pool / np.maximum(pool - 1, 1)
         shown *= more_lost[:, None]

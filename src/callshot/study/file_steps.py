@@ -428,9 +428,8 @@ def train_baseline_files(
             context=context,
         )
         per_k = merge_results(results.per_k) if results.per_k else None
-        training = asdict(options) | {
-            "init": str(options.init or "")
-        }  # no Path, for JSON
+        # A text, as JSON has no Path.
+        training = asdict(options) | {"init": str(options.init or "")}
         facts: dict[str, Any] = {"training": training}
         if options.needs_torch or options.published:
             facts["device"] = used_device

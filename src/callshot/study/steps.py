@@ -111,9 +111,8 @@ class Step:
         try:
             self.record_path.parent.mkdir(parents=True, exist_ok=True)
             self.record_path.unlink(missing_ok=True)
-            names = self.make(
-                progress=progress
-            )  # of its files, if others are there too
+            # Of its files, if others are there too.
+            names = self.make(progress=progress)
             if self.record_folder is None:
                 files = [path.name for path in self.folder.iterdir() if path.is_file()]
                 # Copies of damaged files are no results.

@@ -581,9 +581,8 @@ def _choose_folds(inspection: Inspection) -> tuple[int, str]:
     That is the usual number, or the largest that evaluates most call types if the usual one
     evaluates fewer than two.
     """
-    labels_by_folds = (
-        inspection.labels_by_folds
-    )  # number of labels that n folds evaluate
+    # By the number of folds: how many labels these evaluate.
+    labels_by_folds = inspection.labels_by_folds
     usual = labels_by_folds.get(DEFAULT_FOLDS, 0)
     if usual >= 2:
         return DEFAULT_FOLDS, "no recording is on both sides of a fold"

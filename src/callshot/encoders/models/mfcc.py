@@ -146,9 +146,8 @@ def _log_mel(
     filters = _mel_filters(options)
     frame_count = options.count_frames(len(signal))
     mel = np.empty((options.bands, frame_count), np.float32)
-    block_frames = max(
-        1, BLOCK_BYTES // window.nbytes
-    )  # a frame is as long as the window
+    # A frame is as long as the window.
+    block_frames = max(1, BLOCK_BYTES // window.nbytes)
     for start in range(0, frame_count, block_frames):
         block = mel[:, start : start + block_frames]
         count = block.shape[1]

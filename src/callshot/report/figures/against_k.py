@@ -326,16 +326,14 @@ def _compose_sweep(
     """
     columns = 2 if len(curves) > 3 else 1
     rows = ceil(len(curves) / columns)
-    figure.set_size_inches(
-        PAGE_WIDTH_IN, 1.2 + 1.65 * rows
-    )  # title and legend, and panels
+    height_in = 1.2 + 1.65 * rows  # title and legend, and panels
+    figure.set_size_inches(PAGE_WIDTH_IN, height_in)
     first = curves[0]
     metric = "mAP\nof categories" if first["scoring"][0] == "reduced" else "mAP"
     labels = [metric] * rows + ["new\nexemplars"]
     heights = [1.0] * rows + [0.36]
-    stacks = add_panels(
-        figure, columns, columns, labels, heights
-    )  # (columns, rows + 1)
+    # (columns, rows + 1)
+    stacks = add_panels(figure, columns, columns, labels, heights)
     upper = stacks[:, :-1].T.ravel()  # row by row, without the new exemplars
     axes = upper[: len(curves)]
     for ax in upper[len(curves) :]:

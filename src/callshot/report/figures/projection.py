@@ -177,9 +177,8 @@ def place_names(ax: "Axes", points: FloatArray, names: Sequence[str]) -> None:
         starts = position + shifts - half
         ends = position + shifts + half
         is_inside = (starts >= left_bottom) & (ends <= right_top)
-        is_shared = (starts[:, None] < high) & (
-            ends[:, None] > low
-        )  # (places, boxes, 2)
+        # (places, boxes, 2)
+        is_shared = (starts[:, None] < high) & (ends[:, None] > low)
         overlaps = is_shared.all(axis=2).any(axis=1)
         free = np.flatnonzero(is_inside.all(axis=1) & ~overlaps)
         shift = shifts[free[0]] if free.size else np.zeros(2)

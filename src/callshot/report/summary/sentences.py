@@ -186,9 +186,8 @@ def _describe_lead(context: Context, subject: str, other: str, rows: Frame) -> s
     `rows` are the differences of both by k, with `one_mean` and `other_mean`.
     """
     passed = first_lasting(rows, AHEAD)
-    first_ahead = rows.filter(AHEAD)["k"].head(
-        1
-    )  # it may fall behind again; may be empty
+    # It may fall behind again; empty if it is never ahead.
+    first_ahead = rows.filter(AHEAD)["k"].head(1)
     about = (context, subject, other)
     if passed is None:
         worse = first_lasting(rows.drop_nulls("low"), pl.col("high") < 0)
