@@ -261,9 +261,8 @@ class FrameReader:
                         yield first, cached
                         first += len(cached)
             if first < last:
-                frames_ahead = (
-                    0  # to be read in order; a seek reads little, in some places
-                )
+                # To be read in order; a seek reads little, in some places.
+                frames_ahead = 0
                 if self._is_sequential:  # all frames before the first are read too
                     is_behind = first < self._position
                     frames_ahead = last if is_behind else last - self._position
